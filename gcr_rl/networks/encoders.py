@@ -1,0 +1,63 @@
+"""Observation -> feature vector. Unbatched; callers vmap."""
+
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PRNGKeyArray
+
+
+class MLPEncoder(eqx.Module):
+    """Flatten, then fully connected layers with ReLU after each."""
+
+    layers: tuple[eqx.nn.Linear, ...]
+
+    def __init__(self, size: int, hidden: tuple[int, ...], *, key: PRNGKeyArray):
+        keys = jax.random.split(key, len(hidden))
+        sizes = (size, *hidden)
+        self.layers = tuple(
+            eqx.nn.Linear(fan_in, fan_out, key=k)
+            for fan_in, fan_out, k in zip(sizes[:-1], sizes[1:], keys, strict=True)
+        )
+
+    def __call__(self, observation: Float[Array, "..."]) -> Float[Array, " features"]:
+        x = jnp.ravel(observation)
+        for layer in self.layers:
+            x = jax.nn.relu(layer(x))
+        return x
+
+
+class CNNEncoder(eqx.Module):
+    """3x3 convolutions on [height, width, channels] with ReLU, then an MLP."""
+
+    convolutions: tuple[eqx.nn.Conv2d, ...]
+    mlp: MLPEncoder
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int],
+        channels: tuple[int, ...],
+        strides: tuple[int, ...],
+        hidden: tuple[int, ...],
+        *,
+        key: PRNGKeyArray,
+    ):
+        mlp_key, *keys = jax.random.split(key, len(channels) + 1)
+        height, width, depth = shape
+        convolutions = []
+        for out, stride, k in zip(channels, strides, keys, strict=True):
+            convolutions.append(
+                eqx.nn.Conv2d(depth, out, kernel_size=3, stride=stride, padding=1, key=k)
+            )
+            depth, height, width = out, math.ceil(height / stride), math.ceil(width / stride)
+        self.convolutions = tuple(convolutions)
+        self.mlp = MLPEncoder(depth * height * width, hidden, key=mlp_key)
+
+    def __call__(
+        self, observation: Float[Array, "height width depth"]
+    ) -> Float[Array, " features"]:
+        x = jnp.moveaxis(observation, -1, 0)
+        for convolution in self.convolutions:
+            x = jax.nn.relu(convolution(x))
+        return self.mlp(x)

@@ -1,0 +1,25 @@
+"""What a value update reads from a trajectory segment."""
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, PyTree
+
+from gcr_rl.types import Segment
+
+
+def n_step_return(
+    segment: Segment, discount: float, n: int
+) -> tuple[Float[Array, ""], Float[Array, ""], PyTree]:
+    """The n-step target's parts for one segment, from its first step.
+
+    Returns (R, g, s') with R = sum_{i<m} discount^i r_i, g = discount^m (0 if the last of the
+    m steps terminated) and s' the observation after them, where m is the smaller of n and
+    the steps left in the episode: the target is R + g V(s').
+    """
+    mask = segment.mask[:n]
+    steps = jax.tree.map(lambda leaf: leaf[:n], segment.steps)
+    powers = discount ** jnp.arange(n)
+    total = jnp.sum(jnp.where(mask, powers * steps.reward, 0.0))
+    last = jnp.sum(mask) - 1
+    bootstrap = discount * powers[last] * (1.0 - steps.terminated[last])
+    return total, bootstrap, jax.tree.map(lambda leaf: leaf[last], steps.next_observation)
