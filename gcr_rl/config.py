@@ -125,8 +125,6 @@ class RunConfig:
     """Environment steps between two checkpoints."""
     keep: int = 2
     """Checkpoints that are kept; the newest ones."""
-    tensorboard: bool = False
-    """Also write TensorBoard files (needs the extra `tensorboard`)."""
 
 
 @dataclass(frozen=True)
@@ -259,8 +257,9 @@ def _check_sizes(config: Config) -> None:
             "network.strides", network.strides, "as many entries as network.channels has"
         )
     for name in ("network.hidden", "network.channels", "network.strides"):
-        if any(width < 1 for width in _get(config, name)):
-            raise InputError(name, _get(config, name), "positive whole numbers")
+        widths = _get(config, name)
+        if not widths or any(width < 1 for width in widths):
+            raise InputError(name, widths, "one or more positive whole numbers")
     for name in ("steps", "evaluation.every", "run.log_every", "run.checkpoint_every"):
         if _get(config, name) % config.steps_per_iteration:
             raise InputError(

@@ -65,5 +65,5 @@ def make_q_network(
         )
     else:
         encoder = MLPEncoder(math.prod(spec.shape), config.hidden, key=encoder_key)
-    size = config.hidden[-1] if config.hidden else math.prod(spec.shape)
-    return QNetwork(encoder, eqx.nn.Linear(size, num_actions, key=head_key), spec.scale)
+    head = eqx.nn.Linear(config.hidden[-1], num_actions, key=head_key)
+    return QNetwork(encoder, head, spec.scale)

@@ -1,0 +1,216 @@
+"""The in-graph loop: environment, replay, agent and evaluation in one compiled program.
+
+One turn ("iteration") takes ``train_every`` steps of every environment and then makes
+``updates`` updates. All seeds turn together: what is the same for all of them (the step
+count, whether learning has begun) stays outside the vmap, so nothing is computed twice.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, PyTree
+
+from gcr_rl.agents import ValueAgent, make_value_agent
+from gcr_rl.agents.value import UpdateMetrics
+from gcr_rl.config import Config, ExplorationConfig
+from gcr_rl.envs.simulator import Simulator
+from gcr_rl.evaluation.rollouts import Evaluation, Evaluator
+from gcr_rl.networks import ObservationSpec
+from gcr_rl.replay import Replay, make_uniform
+from gcr_rl.training.state import ChunkStats, Streams, TrainState, streams
+from gcr_rl.types import Transition
+
+
+def epsilon_at(
+    step: Int[Array, ""], config: ExplorationConfig, total_steps: int
+) -> Float[Array, ""]:
+    """Linear from ``start`` to ``end`` over the first ``fraction`` of the budget, then flat."""
+    span = max(config.fraction * total_steps, 1.0)
+    share = jnp.clip(step / span, 0.0, 1.0)
+    return config.start + share * (config.end - config.start)
+
+
+@dataclass(frozen=True)
+class Learner:
+    """The per-seed pieces of a run, bound together."""
+
+    config: Config
+    simulator: Simulator
+    replay: Replay
+    agent: ValueAgent
+
+    def init(self, keys: Streams) -> TrainState:
+        """The state before the first step."""
+        num_envs = self.config.loop.num_envs
+        first_keys = jax.random.split(jax.random.fold_in(keys.environment, 0), num_envs)
+        environment, observation = jax.vmap(self.simulator.reset)(first_keys)
+        stored = jax.vmap(self.simulator.encode)(environment, observation)
+        zeros = jnp.zeros(num_envs)
+        none = jnp.zeros(num_envs, bool)
+        example = Transition(stored, jnp.zeros(num_envs, jnp.int32), zeros, stored, none, none)
+        return TrainState(
+            agent=self.agent.init(keys.initialisation),
+            replay=self.replay.init(example),
+            environment=environment,
+            observation=observation,
+            episode_return=zeros,
+            streams=keys,
+        )
+
+    def interact(
+        self, state: TrainState, stats: ChunkStats, step: Int[Array, ""], epsilon: Float[Array, ""]
+    ) -> tuple[TrainState, ChunkStats]:
+        """One step of every environment of one seed; ``step`` counts from 1."""
+        num_envs = self.config.loop.num_envs
+        explore_key = jax.random.fold_in(state.streams.exploration, step)
+        action = self.agent.act(state.agent, state.observation, explore_key, epsilon)
+        keys = jax.random.split(jax.random.fold_in(state.streams.environment, step), (2, num_envs))
+        after = jax.vmap(self.simulator.step)(keys[0], state.environment, action)
+        fresh_environment, fresh_observation = jax.vmap(self.simulator.reset)(keys[1])
+        done = after.terminated | after.truncated
+        encode = jax.vmap(self.simulator.encode)
+        transition = Transition(
+            observation=encode(state.environment, state.observation),
+            action=action.astype(jnp.int32),
+            reward=after.reward,
+            next_observation=encode(after.state, after.observation),
+            terminated=after.terminated,
+            truncated=after.truncated,
+        )
+        total = state.episode_return + after.reward
+        stats = stats._replace(
+            episodes=stats.episodes + jnp.sum(done),
+            episode_return=stats.episode_return + jnp.sum(jnp.where(done, total, 0.0)),
+        )
+        state = state._replace(
+            replay=self.replay.add(state.replay, transition),
+            environment=where_done(done, fresh_environment, after.state),
+            observation=where_done(done, fresh_observation, after.observation),
+            episode_return=jnp.where(done, 0.0, total),
+        )
+        return state, stats
+
+    def learn(
+        self, state: TrainState, stats: ChunkStats, step: Int[Array, ""], index: Int[Array, ""]
+    ) -> tuple[TrainState, ChunkStats]:
+        """One update of one seed; ``index`` counts the updates of the run."""
+        segments = self.replay.sample(
+            state.replay, jax.random.fold_in(state.streams.replay, index)
+        )
+        agent, metrics = self.agent.update(state.agent, segments)
+        bad = ~jnp.isfinite(metrics.loss) & (stats.first_bad_step < 0)
+        stats = stats._replace(
+            metrics=jax.tree.map(jnp.add, stats.metrics, metrics),
+            updates=stats.updates + 1,
+            first_bad_step=jnp.where(bad, step, stats.first_bad_step),
+        )
+        return state._replace(agent=agent), stats
+
+    def no_stats(self) -> ChunkStats:
+        """The stats of a chunk that has not begun."""
+        zero, count = jnp.float32(0.0), jnp.int32(0)
+        metrics = UpdateMetrics(*(zero for _ in UpdateMetrics._fields))
+        return ChunkStats(metrics, count, count, zero, jnp.int32(-1))
+
+
+def where_done(done: Array, fresh: PyTree, old: PyTree) -> PyTree:
+    """Leaf by leaf: ``fresh`` where an episode ended, else ``old``."""
+
+    def pick(new_leaf: Array, old_leaf: Array) -> Array:
+        mask = done.reshape(done.shape + (1,) * (old_leaf.ndim - done.ndim))
+        return jnp.where(mask, new_leaf, old_leaf)
+
+    return jax.tree.map(pick, fresh, old)
+
+
+@dataclass(frozen=True)
+class Program:
+    """The compiled functions of a run; states carry all seeds along their first axis."""
+
+    init: Callable[[Int[Array, " seeds"]], TrainState]
+    chunk: Callable[[TrainState, int, int, bool], tuple[TrainState, ChunkStats]]
+    evaluate: Callable[[TrainState, int], Evaluation]
+    agent: ValueAgent
+
+
+def make_learner(config: Config, simulator: Simulator) -> Learner:
+    """Build the per-seed pieces that ``config`` describes."""
+    spec = ObservationSpec(
+        simulator.observation_shape, simulator.observation_dtype, simulator.observation_scale
+    )
+    agent = make_value_agent(config, spec, simulator.num_actions, simulator.decode)
+    replay = make_uniform(
+        config.replay.capacity, config.loop.num_envs, config.replay.batch_size, agent.segment_length
+    )
+    return Learner(config, simulator, replay, agent)
+
+
+def make_program(config: Config, simulator: Simulator, evaluator: Evaluator) -> Program:
+    """Compile-ready functions of a run.
+
+    ``chunk(state, start, iterations, learning)`` takes ``iterations`` turns from environment
+    step ``start`` on and donates ``state``.
+    """
+    learner = make_learner(config, simulator)
+    loop = config.loop
+
+    def turn(
+        start: Array, learning: bool, i: Array, carry: tuple[TrainState, ChunkStats]
+    ) -> tuple[TrainState, ChunkStats]:
+        step = start + i * config.steps_per_iteration
+
+        def interact(j: Array, inner: tuple[TrainState, ChunkStats]) -> Any:
+            now = step + (j + 1) * loop.num_envs
+            epsilon = epsilon_at(now, config.exploration, config.steps)
+            return jax.vmap(learner.interact, in_axes=(0, 0, None, None))(*inner, now, epsilon)
+
+        def learn(j: Array, inner: tuple[TrainState, ChunkStats]) -> Any:
+            after = step + config.steps_per_iteration
+            # Counting from the environment step keeps the replay keys independent of chunks.
+            index = after * loop.updates + j
+            return jax.vmap(learner.learn, in_axes=(0, 0, None, None))(*inner, after, index)
+
+        carry = repeat(loop.train_every, interact, carry)
+        return repeat(loop.updates, learn, carry) if learning else carry
+
+    @partial(jax.jit, static_argnames="learning", donate_argnames="state")
+    def chunk(
+        state: TrainState, start: Array, iterations: Array, learning: bool
+    ) -> tuple[TrainState, ChunkStats]:
+        seeds = state.episode_return.shape[0]
+        stats = jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds,)), learner.no_stats())
+        return jax.lax.fori_loop(0, iterations, partial(turn, start, learning), (state, stats))
+
+    @jax.jit
+    def init(seeds: Int[Array, " seeds"]) -> TrainState:
+        return jax.vmap(lambda seed: learner.init(streams(seed)))(seeds)
+
+    @jax.jit
+    def evaluate(state: TrainState, index: Array, tables: PyTree) -> Evaluation:
+        def one(agent_state: PyTree, key: Array) -> Evaluation:
+            def q_values(observation: PyTree) -> Array:
+                return learner.agent.q_values(agent_state, observation)
+
+            return evaluator.evaluate(q_values, jax.random.fold_in(key, index), tables)
+
+        return jax.vmap(one)(state.agent, state.streams.evaluation)
+
+    return Program(
+        init=init,
+        chunk=lambda state, start, count, learning: chunk(
+            state, jnp.int32(start), jnp.int32(count), learning
+        ),
+        evaluate=lambda state, index: evaluate(state, jnp.int32(index), evaluator.tables),
+        agent=learner.agent,
+    )
+
+
+def repeat(times: int, body: Callable[[Array, PyTree], PyTree], carry: PyTree) -> PyTree:
+    """``body`` applied ``times`` times; inlined for one, where a loop would only add overhead."""
+    if times == 1:
+        return body(jnp.int32(0), carry)
+    return jax.lax.fori_loop(0, times, body, carry)

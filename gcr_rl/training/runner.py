@@ -1,0 +1,252 @@
+"""train / resume: drives the compiled program and writes everything down between chunks."""
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcr_rl import envs
+from gcr_rl.config import Config, validate
+from gcr_rl.envs.simulator import make_simulator
+from gcr_rl.errors import InputError, RunFailed
+from gcr_rl.evaluation.rollouts import Evaluation, make_evaluator
+from gcr_rl.training import checkpoint
+from gcr_rl.training.loop import Program, epsilon_at, make_program
+from gcr_rl.training.progress import Reporter, Silent
+from gcr_rl.training.run_folder import RunFolder, read_config, read_rows
+from gcr_rl.training.state import ChunkStats, TrainState
+from gcr_rl.training.summary import summarise
+
+
+class Interrupted(Exception):
+    """Training was asked to stop and did, after a checkpoint."""
+
+
+def build_program(config: Config) -> Program:
+    """The compiled functions for ``config`` on its JAX environment."""
+    environment, params = envs.make(config.task, **config.env)
+    simulator = make_simulator(environment, params)
+    return make_program(config, simulator, make_evaluator(config, simulator, environment, params))
+
+
+def train(
+    config: Config, out: str | Path, *, command: str = "", reporter: Reporter | None = None
+) -> Path:
+    """Train all seeds of ``config`` and write the run to the new folder ``out``."""
+    validate(config)
+    program = build_program(config)
+    with RunFolder.create(Path(out), config, command) as folder:
+        state = program.init(jnp.array(config.seeds, jnp.int32))
+        drive = _Drive(folder, program, reporter or Silent())
+        drive.evaluate(state, 0)
+        drive.checkpoint(state, 0)
+        drive.run(state, 0)
+    return Path(out)
+
+
+def resume(run: str | Path, *, reporter: Reporter | None = None) -> Path:
+    """Continue an unfinished run from its newest checkpoint, to the same bits."""
+    path = Path(run)
+    read_config(path)  # a clear error before anything is locked
+    with RunFolder.open(path) as folder:
+        config, reporter = folder.config, reporter or Silent()
+        if (path / "summary.json").exists():
+            reporter.say(f"{path} is finished; nothing to resume")
+            return path
+        program = build_program(config)
+        seeds = jnp.array(config.seeds, jnp.int32)
+        if not checkpoint.steps(folder.checkpoints):
+            # Killed before its first checkpoint: the run has not begun.
+            folder.cut_back({"log": 0, "evaluation": 0})
+            drive = _Drive(folder, program, reporter)
+            state = program.init(seeds)
+            drive.evaluate(state, 0)
+            drive.checkpoint(state, 0)
+            drive.run(state, 0)
+            return path
+        arrays, note, passed_over = checkpoint.load_newest(folder.checkpoints)
+        for line in passed_over:
+            reporter.say(f"passed over a damaged checkpoint: {line}")
+        state = checkpoint.from_arrays(jax.eval_shape(program.init, seeds), arrays)
+        folder.cut_back(note["lengths"])
+        _Drive(folder, program, reporter).run(state, note["step"])
+    return path
+
+
+@dataclass
+class _Drive:
+    """One pass over a run, from a step to the end."""
+
+    folder: RunFolder
+    program: Program
+    reporter: Reporter
+    mean_return: float | None = None
+
+    @property
+    def config(self) -> Config:
+        return self.folder.config
+
+    def run(self, state: TrainState, step: int) -> None:
+        """Train from ``step`` to the end of the budget."""
+        config = self.config
+        label = f"{config.method} on {config.task}, {len(config.seeds)} seed(s)"
+        self.reporter.start(label, step, config.steps)
+        try:
+            with _stop_requests() as stop_requested:
+                while step < config.steps:
+                    state, step = self.advance(state, step)
+                    if stop_requested.is_set() and step < config.steps:
+                        self.checkpoint(state, step)
+                        raise Interrupted(f"stopped at step {step:,}; checkpoint written")
+        finally:
+            self.reporter.stop()
+        if config.steps not in checkpoint.steps(self.folder.checkpoints):
+            self.checkpoint(state, step)
+        rows = read_rows(self.folder.path / "evaluation.jsonl")
+        self.folder.finish({"status": "finished", **summarise(config, rows)})
+
+    def advance(self, state: TrainState, step: int) -> tuple[TrainState, int]:
+        """One chunk, and what is due after it."""
+        config = self.config
+        after = next_stop(config, step)
+        learning = step >= learning_begins(config)
+        began = time.monotonic()
+        state, stats = self.program.chunk(
+            state, step, (after - step) // config.steps_per_iteration, learning
+        )
+        stats = jax.device_get(stats)
+        wall = time.monotonic() - began
+        self.folder.append("log", log_rows(config, stats, after, wall, after - step))
+        self.stop_if_broken(state, stats, after)
+        if after % config.evaluation.every == 0 or after == config.steps:
+            self.evaluate(state, after)
+        if after % config.run.checkpoint_every == 0:
+            self.checkpoint(state, after)
+        updates = max(int(stats.updates[0]), 1)
+        loss = float(np.mean(stats.metrics.loss)) / updates if learning else None
+        self.reporter.update(after, self.mean_return, loss)
+        return state, after
+
+    def evaluate(self, state: TrainState, step: int) -> None:
+        """Evaluate all seeds and write their rows."""
+        index = step // self.config.evaluation.every + (step % self.config.evaluation.every > 0)
+        rows = evaluation_rows(
+            self.config, jax.device_get(self.program.evaluate(state, index)), step
+        )
+        self.mean_return = float(np.mean([row["mean_return"] for row in rows]))
+        self.folder.append("evaluation", rows)
+
+    def checkpoint(self, state: TrainState, step: int) -> None:
+        """Write the state and how long the logs are."""
+        host = {"lengths": self.folder.lengths()}
+        checkpoint.save(self.folder.checkpoints, step, state, host, self.config.run.keep)
+
+    def stop_if_broken(self, state: TrainState, stats: ChunkStats, step: int) -> None:
+        """Save and stop if a loss was not finite."""
+        broken = [
+            (seed, int(bad))
+            for seed, bad in zip(self.config.seeds, stats.first_bad_step, strict=True)
+            if bad >= 0
+        ]
+        if not broken:
+            return
+        seed, bad_step = broken[0]
+        host = {"lengths": self.folder.lengths()}
+        saved = checkpoint.save(self.folder.path / "failed", step, state, host, keep=1)
+        reason = f"loss is not finite at step {bad_step:,} (seed {seed}); state saved in {saved}"
+        self.folder.finish({"status": "failed", "reason": reason, "step": bad_step, "seed": seed})
+        raise RunFailed(reason)
+
+
+def learning_begins(config: Config) -> int:
+    """The first stop of the loop at which updates begin."""
+    turn = config.steps_per_iteration
+    return -(-config.replay.learning_starts // turn) * turn
+
+
+def next_stop(config: Config, step: int) -> int:
+    """The next step at which something is due: a row, an evaluation, a checkpoint, the end.
+
+    It depends on the step alone, so a resumed run stops where an uninterrupted one does.
+    """
+    due = [config.steps]
+    for every in (config.run.log_every, config.evaluation.every, config.run.checkpoint_every):
+        due.append((step // every + 1) * every)
+    if step < learning_begins(config):
+        due.append(learning_begins(config))
+    return min(due)
+
+
+def log_rows(
+    config: Config, stats: ChunkStats, step: int, wall: float, steps: int
+) -> list[dict[str, Any]]:
+    """One row per seed: means over the chunk that ended at ``step``."""
+    epsilon = float(epsilon_at(jnp.int32(step), config.exploration, config.steps))
+    rows = []
+    for i, seed in enumerate(config.seeds):
+        row: dict[str, Any] = {"step": step, "seed": seed, "epsilon": epsilon}
+        updates, episodes = int(stats.updates[i]), int(stats.episodes[i])
+        row["updates"], row["episodes"] = updates, episodes
+        if episodes:
+            row["episode_return"] = float(stats.episode_return[i]) / episodes
+        if updates:
+            for name, total in stats.metrics._asdict().items():
+                row[name] = float(total[i]) / updates
+        row["wall_s"] = round(wall, 4)
+        row["steps_per_s"] = round(steps * len(config.seeds) / wall, 1)
+        rows.append(row)
+    return rows
+
+
+def evaluation_rows(config: Config, evaluation: Evaluation, step: int) -> list[dict[str, Any]]:
+    """One row per seed, with every episode's return."""
+    rows = []
+    for i, seed in enumerate(config.seeds):
+        exact = float(evaluation.exact_return[i])
+        returns = [float(value) for value in evaluation.returns[i]]
+        rows.append(
+            {
+                "step": step,
+                "seed": seed,
+                "mean_return": float(np.mean(returns)),
+                "exact_return": None if np.isnan(exact) else exact,
+                "bellman_residual": float(evaluation.bellman_residual[i]),
+                "start_value": float(evaluation.start_value[i]),
+                "returns": returns,
+                "lengths": [int(value) for value in evaluation.lengths[i]],
+            }
+        )
+    return rows
+
+
+@contextmanager
+def _stop_requests() -> Iterator[threading.Event]:
+    """An event that Ctrl-C or a termination signal sets; a second Ctrl-C stops at once."""
+    requested = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield requested
+        return
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if requested.is_set():
+            raise KeyboardInterrupt
+        requested.set()
+
+    before = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield requested
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+__all__ = ["InputError", "Interrupted", "build_program", "resume", "train"]

@@ -1,0 +1,52 @@
+"""What a training run carries from step to step, and where its randomness comes from."""
+
+from typing import NamedTuple
+
+import jax
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+
+from gcr_rl.agents import AgentState
+from gcr_rl.replay import ReplayState
+
+
+class Streams(NamedTuple):
+    """One random key per purpose; a step's key is the stream's key folded with the step.
+
+    The streams of a seed are split here and nowhere else, and the keys never change, so a
+    resumed run draws the same numbers as an uninterrupted one.
+    """
+
+    initialisation: PRNGKeyArray
+    environment: PRNGKeyArray
+    exploration: PRNGKeyArray
+    replay: PRNGKeyArray
+    update: PRNGKeyArray
+    evaluation: PRNGKeyArray
+
+
+def streams(seed: Int[Array, ""]) -> Streams:
+    """The keys of one seed, one per purpose."""
+    base = jax.random.key(seed)
+    return Streams(*(jax.random.fold_in(base, i) for i in range(len(Streams._fields))))
+
+
+class TrainState(NamedTuple):
+    """The state of one seed; a run stacks one per seed along the first axis of every leaf."""
+
+    agent: AgentState
+    replay: ReplayState
+    environment: PyTree
+    observation: PyTree
+    episode_return: Float[Array, " envs"]
+    streams: Streams
+
+
+class ChunkStats(NamedTuple):
+    """Sums over one chunk of training, per seed; the host turns them into a log row."""
+
+    metrics: PyTree
+    updates: Int[Array, ""]
+    episodes: Int[Array, ""]
+    episode_return: Float[Array, ""]
+    first_bad_step: Int[Array, ""]
+    """Environment steps at the first non-finite loss; -1 while there is none."""
