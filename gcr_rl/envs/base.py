@@ -6,7 +6,7 @@ An environment whose states can be numbered (``IndexedEnvironment``) gives repla
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,10 @@ class PlantedSymmetry(NamedTuple):
 class BaseEnvironment(Environment[StateT, ParamsT], ABC, Generic[StateT, ParamsT]):
     """gymnax's ``Environment`` with a picture, exact returns and, where finite, the MDP."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+    metadata: dict[str, Any] = {  # noqa: RUF012 (replaced, never changed)
+        "render_modes": ["rgb_array"],
+        "render_fps": 10,
+    }
     supports_state_code: bool = False
 
     @abstractmethod

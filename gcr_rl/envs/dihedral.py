@@ -34,7 +34,8 @@ def relabelling(element: int) -> Int[np.ndarray, "4"]:
             row, column = -column, row
         moved.append((row, -column if element >= 4 else column))
     return np.array(
-        [int(np.flatnonzero((move == MOVES).all(axis=1))[0]) for move in moved], np.int32
+        [int(np.flatnonzero(np.all(np.array(move) == MOVES, axis=1))[0]) for move in moved],
+        np.int32,
     )
 
 

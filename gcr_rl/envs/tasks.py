@@ -33,6 +33,8 @@ class Task:
     observation_kind: ObservationKind
     maker: str
     """Where the environment is built: ``module:function`` inside ``gcr_rl.envs``."""
+    static: tuple[str, ...] = ()
+    """Options that fix a shape: arguments of the maker rather than leaves of the parameters."""
 
     def optimal_return(self, **options: Any) -> float | None:
         """The best expected return of one episode; exact by dynamic programming where finite."""
@@ -83,6 +85,17 @@ TASKS: dict[str, Task] = {
             maker="rotmirror:RotMirrorGrid",
         ),
         Task(
+            name="ButtonPermutation",
+            summary="six buttons in a fresh order each episode, read off an RGB legend",
+            paper_id="E2",
+            options={"legend": True, "tile_size": 3, "horizon": 10},
+            threshold=4.25,
+            budget=60_000,
+            observation_kind="image",
+            maker="button:button_permutation",
+            static=("legend", "tile_size", "horizon"),
+        ),
+        Task(
             name="NoisyRPSChain",
             summary="10-state chain with rock-paper-scissors detours and reward noise",
             paper_id="E4",
@@ -118,13 +131,11 @@ def make(name: str, **options: Any) -> "tuple[BaseEnvironment, EnvParams]":
     values = _checked(chosen, options)
     module, function = chosen.maker.split(":")
     build = getattr(import_module(f"gcr_rl.envs.{module}"), function)
-    environment = build(**{key: values.pop(key) for key in _STATIC if key in values})
-    horizon = values.pop("horizon")
-    return environment, environment.default_params.replace(max_steps_in_episode=horizon, **values)
-
-
-_STATIC = ("legend", "tile_size")
-"""Options that fix an observation's shape: arguments of the environment, not parameters."""
+    environment = build(**{key: values[key] for key in chosen.static})
+    leaves = {key: value for key, value in values.items() if key not in chosen.static}
+    leaves.pop("horizon", None)
+    params = environment.default_params.replace(max_steps_in_episode=values["horizon"], **leaves)
+    return environment, params
 
 
 def _number(value: object) -> bool:
