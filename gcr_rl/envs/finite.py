@@ -42,6 +42,7 @@ def _backup(mdp: FiniteMDP, values: Float[Array, " states"]) -> Float[Array, "st
     return jnp.sum(mdp.probabilities * (mdp.rewards + future), axis=-1)
 
 
+@jax.jit
 def policy_values(
     mdp: FiniteMDP, policy: Float[Array, "states actions"], horizon: int | None = None
 ) -> Float[Array, " states"]:
@@ -61,6 +62,7 @@ def policy_values(
     return jax.lax.fori_loop(0, steps, one_step_more, jnp.zeros_like(mdp.start))
 
 
+@jax.jit
 def policy_return(
     mdp: FiniteMDP, policy: Float[Array, "states actions"], horizon: int | None = None
 ) -> Float[Array, ""]:
@@ -68,6 +70,7 @@ def policy_return(
     return jnp.dot(mdp.start, policy_values(mdp, policy, horizon))
 
 
+@jax.jit
 def optimal_values(mdp: FiniteMDP, horizon: int | None = None) -> Float[Array, " states"]:
     """V*_H(s) = max over time-dependent policies of the undiscounted H-step return."""
     steps = mdp.horizon if horizon is None else horizon
@@ -79,36 +82,39 @@ def optimal_values(mdp: FiniteMDP, horizon: int | None = None) -> Float[Array, "
     )
 
 
+@jax.jit
 def optimal_return(mdp: FiniteMDP, horizon: int | None = None) -> Float[Array, ""]:
     """The largest expected undiscounted return of one episode that any policy reaches."""
     return jnp.dot(mdp.start, optimal_values(mdp, horizon))
 
 
+@jax.jit
 def random_return(mdp: FiniteMDP, horizon: int | None = None) -> Float[Array, ""]:
     """The expected undiscounted return of one episode of uniformly random actions."""
     states, actions, _ = mdp.successors.shape
     return policy_return(mdp, jnp.full((states, actions), 1.0 / actions), horizon)
 
 
+@jax.jit
 def optimal_q(
     mdp: FiniteMDP, discount: float, tolerance: float = 1e-6, max_iterations: int = 20_000
 ) -> Float[Array, "states actions"]:
     """The fixed point of (T Q)(s,a) = sum_k p_k (r_k + discount [not terminated_k] max Q(s'_k)).
 
-    Value iteration until no entry moves by more than ``tolerance`` times the largest
-    absolute value (float32 cannot do better than about 1e-7 of it), or ``max_iterations``.
+    Value iteration from 0 until the contraction guarantees ``tolerance`` relative to the
+    largest |Q|: the last change is below tolerance (1 - discount), or discount^n is, or n
+    reaches ``max_iterations``. Rounding leaves about 1e-7 / (1 - discount) of relative error.
     """
+    close = tolerance * (1.0 - discount)
+    contraction = jnp.log(jnp.maximum(close, 1e-30)) / jnp.log(discount)
+    enough_iterations = jnp.where(discount < 1.0, jnp.maximum(contraction, 1.0), jnp.inf)
 
-    def unfinished(
-        carry: tuple[Float[Array, "states actions"], Float[Array, ""], Int[Array, ""]],
-    ) -> Bool[Array, ""]:
+    def unfinished(carry: tuple[Array, Array, Array]) -> Bool[Array, ""]:
         q, change, iteration = carry
-        enough = tolerance * jnp.maximum(1.0, jnp.max(jnp.abs(q)))
-        return (change > enough) & (iteration < max_iterations)
+        unsettled = change > close * jnp.max(jnp.abs(q))
+        return unsettled & (iteration < jnp.minimum(enough_iterations, max_iterations))
 
-    def iterate(
-        carry: tuple[Float[Array, "states actions"], Float[Array, ""], Int[Array, ""]],
-    ) -> tuple[Float[Array, "states actions"], Float[Array, ""], Int[Array, ""]]:
+    def iterate(carry: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         q, _, iteration = carry
         updated = _backup(mdp, discount * jnp.max(q, axis=1))
         return updated, jnp.max(jnp.abs(updated - q)), iteration + 1
@@ -118,6 +124,7 @@ def optimal_q(
     return jax.lax.while_loop(unfinished, iterate, first)[0]
 
 
+@jax.jit
 def reachable(mdp: FiniteMDP) -> Bool[Array, " states"]:
     """The states in which some policy may have to act: the closure of the start states
     under branches of positive probability that do not terminate."""
@@ -131,6 +138,7 @@ def reachable(mdp: FiniteMDP) -> Bool[Array, " states"]:
     return jax.lax.while_loop(lambda carry: carry[1], spread, (mdp.start > 0, jnp.bool_(True)))[0]
 
 
+@jax.jit
 def bellman_residual(
     mdp: FiniteMDP, q: Float[Array, "states actions"], discount: float
 ) -> BellmanResidual:

@@ -166,9 +166,10 @@ class RotMirrorGrid(IndexedEnvironment[RotMirrorParams]):
         successors, goal = self.tables.successors[:, :, None], self.tables.goal
         probabilities = np.ones_like(successors, np.float32)
         if slip > 0:
-            slipped = np.where(np.arange(4) == dihedral.RIGHT, successors[:, [dihedral.UP], 0], 0)
-            successors = np.concatenate([successors, slipped[:, :, None]], axis=2)
-            chance = np.where(np.arange(4) == dihedral.RIGHT, slip, 0.0)
+            slippery = np.arange(4)[:, None] == dihedral.RIGHT
+            slipped = np.where(slippery, successors[:, [dihedral.UP]], successors)
+            successors = np.concatenate([successors, slipped], axis=2)
+            chance = np.where(slippery[:, 0], slip, 0.0)
             probabilities = np.broadcast_to(np.stack([1 - chance, chance], -1), successors.shape)
         terminated = goal[successors]
         return FiniteMDP(
