@@ -300,7 +300,10 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
 
 
 def _interval(low: float, high: float) -> str:
-    return f"at least {low:g}" if high == _INFINITY else f"from {low:g} to {high:g}"
+    def show(number: float) -> str:
+        return f"{number:d}" if isinstance(number, int) else f"{number:g}"
+
+    return f"at least {show(low)}" if high == _INFINITY else f"from {show(low)} to {show(high)}"
 
 
 def _get(config: Any, dotted: str) -> Any:
@@ -352,7 +355,9 @@ def _from_json(kind: Any, data: Mapping[str, Any], where: str) -> Any:
     try:
         return kind(**values)
     except TypeError as error:
-        raise InputError(where, sorted(data), f"an object with the field it lacks: {error}") from None
+        raise InputError(
+            where, sorted(data), f"an object with the field it lacks: {error}"
+        ) from None
 
 
 def _check_types(node: Any, prefix: str) -> None:

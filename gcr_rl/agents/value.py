@@ -113,7 +113,9 @@ def make_value_agent(
     def q_of(params: PyTree, observation: PyTree) -> Float[Array, " actions"]:
         return eqx.combine(params, static)(observation)
 
-    def loss(params: PyTree, target: PyTree, segments: Segment) -> tuple[Array, tuple[Array, Array]]:
+    def loss(
+        params: PyTree, target: PyTree, segments: Segment
+    ) -> tuple[Array, tuple[Array, Array]]:
         def one(segment: Segment) -> tuple[Array, Array]:
             reward, discount, following = n_step_return(segment, value.discount, value.n_step)
             first = jax.tree.map(lambda leaf: leaf[0], segment.steps)

@@ -33,6 +33,15 @@ class ExternalTask:
     dtype: np.dtype
     scale: float
 
+    def with_pictures(self) -> Any:
+        """A single environment that can be drawn."""
+        import gymnasium
+
+        try:
+            return gymnasium.make(self.identifier, render_mode="rgb_array", **self.options)
+        except (gymnasium.error.Error, TypeError, ImportError) as error:
+            raise InputError("task", self.identifier, f"one that can be drawn ({error})") from None
+
 
 def is_external(task: str) -> bool:
     """Whether a task name means a Gymnasium environment."""
@@ -47,7 +56,9 @@ def describe(task: str, options: dict[str, Any]) -> ExternalTask:
     try:
         environment = gymnasium.make(identifier, **options)
     except (gymnasium.error.Error, TypeError, ImportError) as error:
-        raise InputError("task", task, f"an environment that Gymnasium can make ({error})") from None
+        raise InputError(
+            "task", task, f"an environment that Gymnasium can make ({error})"
+        ) from None
     actions, observations = environment.action_space, environment.observation_space
     environment.close()
     if not isinstance(actions, gymnasium.spaces.Discrete):

@@ -143,10 +143,14 @@ def make_evaluator(
     evaluation = config.evaluation
     mdp = environment.finite_mdp(params) if hasattr(environment, "finite_mdp") else None
     if evaluation.mode == "exact" and mdp is None:
-        raise InputError("evaluation.mode", "exact", f"auto or sampled: {config.task} is not finite")
+        raise InputError(
+            "evaluation.mode", "exact", f"auto or sampled: {config.task} is not finite"
+        )
     small = mdp is not None and mdp.start.shape[0] <= EXACT_STATE_LIMIT
     exact = evaluation.mode == "exact" or (evaluation.mode == "auto" and small)
-    tables = ExactTables(mdp, environment.observations(params)) if mdp is not None and exact else None
+    tables = (
+        ExactTables(mdp, environment.observations(params)) if mdp is not None and exact else None
+    )
     return Evaluator(
         simulator, evaluation.episodes, evaluation.epsilon, config.value.discount, tables
     )

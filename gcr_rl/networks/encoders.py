@@ -22,6 +22,7 @@ class MLPEncoder(eqx.Module):
         )
 
     def __call__(self, observation: Float[Array, "..."]) -> Float[Array, " features"]:
+        """f(o)."""
         x = jnp.ravel(observation)
         for layer in self.layers:
             x = jax.nn.relu(layer(x))
@@ -57,6 +58,7 @@ class CNNEncoder(eqx.Module):
     def __call__(
         self, observation: Float[Array, "height width depth"]
     ) -> Float[Array, " features"]:
+        """f(o)."""
         x = jnp.moveaxis(observation, -1, 0)
         for convolution in self.convolutions:
             x = jax.nn.relu(convolution(x))

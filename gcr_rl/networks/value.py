@@ -36,6 +36,7 @@ class QNetwork(eqx.Module):
         return self.encoder(x if self.scale == 1.0 else x * self.scale)
 
     def __call__(self, observation: Shaped[Array, "..."]) -> Float[Array, " actions"]:
+        """Q(o, .)."""
         return self.head(self.features(observation))
 
 

@@ -55,7 +55,9 @@ def from_arrays(example: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
     def restore(path: Any, leaf: Any) -> jax.Array:
         name = jax.tree_util.keystr(path)
         if name not in arrays:
-            raise InputError("checkpoint", name, "a checkpoint of this configuration; it lacks this")
+            raise InputError(
+                "checkpoint", name, "a checkpoint of this configuration; it lacks this"
+            )
         stored = arrays[name]
         is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
         value = jax.random.wrap_key_data(jnp.array(stored)) if is_key else jnp.array(stored)

@@ -45,12 +45,19 @@ class Learner:
 
     def init(self, keys: Streams) -> TrainState:
         """The state before the first step."""
-        num_envs = self.config.loop.num_envs
-        first_keys = jax.random.split(jax.random.fold_in(keys.environment, 0), num_envs)
+        first_keys = jax.random.split(
+            jax.random.fold_in(keys.environment, 0), self.config.loop.num_envs
+        )
         environment, observation = jax.vmap(self.simulator.reset)(first_keys)
         stored = jax.vmap(self.simulator.encode)(environment, observation)
-        zeros = jnp.zeros(num_envs)
-        none = jnp.zeros(num_envs, bool)
+        return self.assemble(keys, environment, observation, stored)
+
+    def assemble(
+        self, keys: Streams, environment: PyTree, observation: PyTree, stored: PyTree
+    ) -> TrainState:
+        """A state with an untrained agent and an empty replay of ``stored`` observations."""
+        num_envs = self.config.loop.num_envs
+        zeros, none = jnp.zeros(num_envs), jnp.zeros(num_envs, bool)
         example = Transition(stored, jnp.zeros(num_envs, jnp.int32), zeros, stored, none, none)
         return TrainState(
             agent=self.agent.init(keys.initialisation),
@@ -81,15 +88,24 @@ class Learner:
             terminated=after.terminated,
             truncated=after.truncated,
         )
-        total = state.episode_return + after.reward
+        state = state._replace(
+            environment=where_done(done, fresh_environment, after.state),
+            observation=where_done(done, fresh_observation, after.observation),
+        )
+        return self.record(state, stats, transition)
+
+    def record(
+        self, state: TrainState, stats: ChunkStats, transition: Transition
+    ) -> tuple[TrainState, ChunkStats]:
+        """Store one step of every environment and keep the books of their episodes."""
+        done = transition.terminated | transition.truncated
+        total = state.episode_return + transition.reward
         stats = stats._replace(
             episodes=stats.episodes + jnp.sum(done),
             episode_return=stats.episode_return + jnp.sum(jnp.where(done, total, 0.0)),
         )
         state = state._replace(
             replay=self.replay.add(state.replay, transition),
-            environment=where_done(done, fresh_environment, after.state),
-            observation=where_done(done, fresh_observation, after.observation),
             episode_return=jnp.where(done, 0.0, total),
         )
         return state, stats
@@ -98,9 +114,7 @@ class Learner:
         self, state: TrainState, stats: ChunkStats, step: Int[Array, ""], index: Int[Array, ""]
     ) -> tuple[TrainState, ChunkStats]:
         """One update of one seed; ``index`` counts the updates of the run."""
-        segments = self.replay.sample(
-            state.replay, jax.random.fold_in(state.streams.replay, index)
-        )
+        segments = self.replay.sample(state.replay, jax.random.fold_in(state.streams.replay, index))
         agent, metrics = self.agent.update(state.agent, segments)
         bad = ~jnp.isfinite(metrics.loss) & (stats.first_bad_step < 0)
         stats = stats._replace(
@@ -110,11 +124,25 @@ class Learner:
         )
         return state._replace(agent=agent), stats
 
-    def no_stats(self) -> ChunkStats:
-        """The stats of a chunk that has not begun."""
-        zero, count = jnp.float32(0.0), jnp.int32(0)
-        metrics = UpdateMetrics(*(zero for _ in UpdateMetrics._fields))
-        return ChunkStats(metrics, count, count, zero, jnp.int32(-1))
+    def learn_all(
+        self, state: TrainState, stats: ChunkStats, step: Int[Array, ""]
+    ) -> tuple[TrainState, ChunkStats]:
+        """The learning phase after environment step ``step``, all seeds along the first axis."""
+        count = self.config.loop.updates
+
+        def once(j: Array, carry: tuple[TrainState, ChunkStats]) -> Any:
+            # Counting from the environment step keeps the replay keys independent of chunks.
+            index = step * count + j
+            return jax.vmap(self.learn, in_axes=(0, 0, None, None))(*carry, step, index)
+
+        return repeat(count, once, (state, stats))
+
+
+def no_stats(seeds: int) -> ChunkStats:
+    """The stats of a chunk that has not begun."""
+    zero, count = jnp.zeros(seeds), jnp.zeros(seeds, jnp.int32)
+    metrics = UpdateMetrics(*(zero for _ in UpdateMetrics._fields))
+    return ChunkStats(metrics, count, count, zero, count - 1)
 
 
 def where_done(done: Array, fresh: PyTree, old: PyTree) -> PyTree:
@@ -168,21 +196,16 @@ def make_program(config: Config, simulator: Simulator, evaluator: Evaluator) -> 
             epsilon = epsilon_at(now, config.exploration, config.steps)
             return jax.vmap(learner.interact, in_axes=(0, 0, None, None))(*inner, now, epsilon)
 
-        def learn(j: Array, inner: tuple[TrainState, ChunkStats]) -> Any:
-            after = step + config.steps_per_iteration
-            # Counting from the environment step keeps the replay keys independent of chunks.
-            index = after * loop.updates + j
-            return jax.vmap(learner.learn, in_axes=(0, 0, None, None))(*inner, after, index)
-
         carry = repeat(loop.train_every, interact, carry)
-        return repeat(loop.updates, learn, carry) if learning else carry
+        if not learning:
+            return carry
+        return learner.learn_all(*carry, step + config.steps_per_iteration)
 
     @partial(jax.jit, static_argnames="learning", donate_argnames="state")
     def chunk(
         state: TrainState, start: Array, iterations: Array, learning: bool
     ) -> tuple[TrainState, ChunkStats]:
-        seeds = state.episode_return.shape[0]
-        stats = jax.tree.map(lambda x: jnp.broadcast_to(x, (seeds,)), learner.no_stats())
+        stats = no_stats(state.episode_return.shape[0])
         return jax.lax.fori_loop(0, iterations, partial(turn, start, learning), (state, stats))
 
     @jax.jit

@@ -59,10 +59,14 @@ class Bar:
         self._began = time.monotonic()
         if self._console.is_terminal:
             self._bar = Progress(
-                TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f}%"),
-                _Speed(), TimeRemainingColumn(), TextColumn("{task.fields[note]}"),
+                TextColumn("{task.description}"),
+                BarColumn(),
+                TextColumn("{task.percentage:>3.0f}%"),
+                _Speed(),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
                 console=self._console,
-            )  # fmt: skip
+            )
             self._bar.start()
             self._task = self._bar.add_task(label, total=total, completed=step, note="")
 

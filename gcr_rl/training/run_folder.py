@@ -1,13 +1,13 @@
 """A run folder: the only place where a run's files are named, written and read.
 
-    config.json        the configuration, complete
-    provenance.json    command, commit, versions, machine: what made these rows
-    log.jsonl          a row per seed at each stop of the training loop
-    evaluation.jsonl   a row per seed and evaluation, with every episode's return
-    summary.json       status and final numbers; written when the run ends
-    checkpoints/       the newest states, see checkpoint.py
-    failed/            the state at a failure (a NaN loss, say)
-    lock               held while a process trains in this folder
+config.json        the configuration, complete
+provenance.json    command, commit, versions, machine: what made these rows
+log.jsonl          a row per seed at each stop of the training loop
+evaluation.jsonl   a row per seed and evaluation, with every episode's return
+summary.json       status and final numbers; written when the run ends
+checkpoints/       the newest states, see checkpoint.py
+failed/            the state at a failure (a NaN loss, say)
+lock               held while a process trains in this folder
 """
 
 import fcntl

@@ -16,10 +16,12 @@ import numpy as np
 
 from gcr_rl import envs
 from gcr_rl.config import Config, validate
+from gcr_rl.envs.external import describe, is_external
 from gcr_rl.envs.simulator import make_simulator
 from gcr_rl.errors import InputError, RunFailed
 from gcr_rl.evaluation.rollouts import Evaluation, make_evaluator
 from gcr_rl.training import checkpoint
+from gcr_rl.training.host import HostProgram
 from gcr_rl.training.loop import Program, epsilon_at, make_program
 from gcr_rl.training.progress import Reporter, Silent
 from gcr_rl.training.run_folder import RunFolder, read_config, read_rows
@@ -32,7 +34,9 @@ class Interrupted(Exception):
 
 
 def build_program(config: Config) -> Program:
-    """The compiled functions for ``config`` on its JAX environment."""
+    """The functions of a run: all in one graph, or with a Gymnasium environment on the host."""
+    if is_external(config.task):
+        return HostProgram(config, describe(config.task, config.env)).program()
     environment, params = envs.make(config.task, **config.env)
     simulator = make_simulator(environment, params)
     return make_program(config, simulator, make_evaluator(config, simulator, environment, params))

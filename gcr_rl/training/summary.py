@@ -23,12 +23,19 @@ def summarise(config: Config, rows: Sequence[Mapping[str, Any]]) -> dict[str, An
     """Final return per seed, their mean, spread and worst, and the mean over training."""
     curve = curve_of(rows, config.seeds)
     final = metrics.final_return(curve, config.steps)
+    training = metrics.mean_training_return(curve, config.steps)
     return {
         "steps": config.steps,
         "seeds": list(config.seeds),
         "returns_are": "exact" if rows[0]["exact_return"] is not None else "sampled",
-        "final_return": {"mean": float(np.mean(final)), "worst": float(np.min(final)),
-                         "std": float(np.std(final, ddof=1)) if len(final) > 1 else None,
-                         "per_seed": [float(x) for x in final]},
-        "mean_training_return": [float(x) for x in metrics.mean_training_return(curve, config.steps)],
-    }  # fmt: skip
+        "final_return": {
+            "mean": float(np.mean(final)),
+            "worst": float(np.min(final)),
+            "std": metrics.across_seed_std(final) if len(final) > 1 else None,
+            "per_seed": [float(value) for value in final],
+        },
+        "mean_training_return": {
+            "mean": float(np.mean(training)),
+            "per_seed": [float(value) for value in training],
+        },
+    }

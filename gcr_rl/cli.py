@@ -1,0 +1,420 @@
+"""The command line. No maths, and nothing slow is imported before it is needed."""
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from gcr_rl.config import (
+    METHODS,
+    Config,
+    EvaluationConfig,
+    ExplorationConfig,
+    LoopConfig,
+    NetworkConfig,
+    OptimiserConfig,
+    ReplayConfig,
+    RunConfig,
+    ValueConfig,
+    preset,
+)
+from gcr_rl.errors import InputError, RunFailed, unknown_name
+
+BAD_INPUT, FAILED_RUN, INTERRUPTED = 2, 3, 130
+
+Path_ = Annotated[Path, tyro.conf.arg(metavar="PATH")]
+JsonFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+
+
+class UsageError(Exception):
+    """Words on the command line that no option takes."""
+
+
+@dataclass(frozen=True)
+class TrainArguments:
+    """Train a method on a task: all seeds at once, logged, evaluated, resumable.
+
+    Without options this runs the tuned defaults of the task. Everything is written to one
+    run folder; `gcr resume` continues it, `gcr report` turns one or more into a page.
+    """
+
+    task: tyro.conf.Positional[str]
+    """Task name (see `gcr envs`), or gym:ID for any Gymnasium environment."""
+    method: str = "ddqn"
+    """Method name (see `gcr methods`)."""
+    steps: int = 0
+    """Environment steps per seed."""
+    seeds: int = 1
+    """How many seeds; they train side by side in one program."""
+    first_seed: int = 0
+    """The first seed; the others follow it."""
+    env: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """Options of the task, e.g. `--env p_asym=0.1 epsilon=0.5`."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """New folder for the run; runs/TASK-METHOD-NUMBER if not given."""
+    json: JsonFile = None
+    """Also write the summary to this file."""
+    network: NetworkConfig = NetworkConfig()
+    optimiser: OptimiserConfig = OptimiserConfig()
+    value: ValueConfig = ValueConfig()
+    replay: ReplayConfig = ReplayConfig()
+    exploration: ExplorationConfig = ExplorationConfig()
+    loop: LoopConfig = LoopConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    run: RunConfig = RunConfig()
+
+
+@dataclass(frozen=True)
+class ResumeArguments:
+    """Continue an unfinished run from its newest checkpoint, to the same bits."""
+
+    run: tyro.conf.Positional[Path_]
+    """Folder of the run."""
+    json: JsonFile = None
+    """Also write the summary to this file."""
+
+
+@dataclass(frozen=True)
+class EvalArguments:
+    """Evaluate a run's newest checkpoint afresh, optionally under other task options."""
+
+    run: tyro.conf.Positional[Path_]
+    """Folder of the run."""
+    episodes: int = 100
+    """Episodes per seed."""
+    epsilon: float = 0.0
+    """Share of random actions."""
+    env: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """Task options to change."""
+    evaluation_seed: int = 0
+    """Which episodes are drawn; never those that training evaluated on."""
+    json: JsonFile = None
+    """Also write the rows to this file."""
+
+
+@dataclass(frozen=True)
+class PlayArguments:
+    """Draw one greedy episode of a run as a GIF."""
+
+    run: tyro.conf.Positional[Path_]
+    """Folder of the run."""
+    out: Path_ = Path("episode.gif")
+    """GIF to write; an existing file is not overwritten."""
+    seed: int | None = None
+    """Whose agent plays; the run's first seed if not given."""
+    episode: int = 0
+    """Which episode is drawn."""
+
+
+@dataclass(frozen=True)
+class ReportArguments:
+    """Compare runs: a table, learning curves, and where every number came from."""
+
+    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN")]]
+    """Folders of the runs."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("report")
+    """Folder for the report."""
+
+
+@dataclass(frozen=True)
+class ListArguments:
+    """List what there is."""
+
+    json: JsonFile = None
+    """Also write the list to this file."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Entry point of `gcr`: exit code 0, 2 (bad input), 3 (failed run) or 130 (interrupted)."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        _dispatch(words)
+    except (InputError, UsageError) as error:
+        _exit(str(error), BAD_INPUT)
+    except RunFailed as error:
+        _exit(str(error), FAILED_RUN)
+    except KeyboardInterrupt:
+        _exit("interrupted", INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _exit(message: str, code: int) -> None:
+    print("gcr: " + " ".join(message.split()), file=sys.stderr)
+    raise SystemExit(code)
+
+
+def _dispatch(words: list[str]) -> None:
+    if not words or words[0] in ("-h", "--help"):
+        print(_overview())
+        return
+    if words[0] == "--version":
+        from gcr_rl import __version__
+
+        print(f"gcr-rl {__version__}")
+        return
+    if words[0] not in COMMANDS:
+        raise unknown_name("command", words[0], COMMANDS)
+    COMMANDS[words[0]](words[1:])
+
+
+def _overview() -> str:
+    lines = [
+        "Value learning that respects symmetry and order.",
+        "",
+        "usage: gcr COMMAND [options]",
+        "",
+    ]
+    for name, command in COMMANDS.items():
+        summary = (command.__doc__ or "").split("\n")[0]
+        lines.append(f"  {name:<9} {summary}")
+    return "\n".join([*lines, "", "`gcr COMMAND --help` describes a command."])
+
+
+def _parse(kind: Any, name: str, words: list[str], default: Any = None) -> Any:
+    """tyro's parser; what it would print as a box of errors becomes one line."""
+    errors = io.StringIO()
+    keywords: dict[str, Any] = {} if default is None else {"default": default}
+    try:
+        with contextlib.redirect_stderr(errors):
+            return tyro.cli(
+                kind, prog=f"gcr {name}", args=words,
+                config=(tyro.conf.FlagConversionOff,), **keywords,
+            )  # fmt: skip
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        text = " ".join(re.sub(r"[^\x20-\x7e]", " ", errors.getvalue()).split())
+        # Drop the box's title, which its text repeats, and the help that follows.
+        text = re.sub(r"^(Unrecognized options|Value error|Parsing error|Missing)\b ", "", text)
+        text = re.sub(r"(Argument helptext:|For full helptext|-{3,}).*", "", text).strip()
+        raise UsageError(f"{text or shlex.join(words)} (see gcr {name} --help)") from None
+
+
+def _prepare_jax() -> None:
+    """Settings that every command wants, unless the user has set them.
+
+    The networks here are small: one thread per kernel is faster than two, and compiled
+    programs are kept between commands.
+    """
+    os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
+    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gcr_rl" / "jax"
+    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache))
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.5")
+
+
+def train(words: list[str]) -> None:
+    """Train a method on a task and write a run folder."""
+    arguments, config = _train_config(words)
+    _prepare_jax()
+    from gcr_rl.training import train as run_training
+    from gcr_rl.training.progress import Bar
+
+    out = arguments.out or _unused_folder(f"{config.task}-{config.method}")
+    command = shlex.join(["gcr", "train", *words])
+    _train_or_resume(lambda: run_training(config, out, command=command, reporter=Bar()), out)
+    _show_summary(out, arguments.json)
+
+
+def _train_config(words: list[str]) -> tuple[TrainArguments, Config]:
+    """The arguments, with the tuned defaults of the task and method they name."""
+    asked = [word for word in words if word not in ("-h", "--help")]
+    if not asked:
+        _parse(TrainArguments, "train", ["--help"])
+    first = _parse(TrainArguments, "train", asked)
+    base = preset(first.task, first.method)
+    parts = ("network", "optimiser", "value", "replay", "exploration", "loop", "evaluation", "run")
+    default = TrainArguments(
+        task=first.task, method=first.method, steps=base.steps,
+        **{part: getattr(base, part) for part in parts},
+    )  # fmt: skip
+    arguments = _parse(TrainArguments, "train", words, default)
+    if arguments.seeds < 1:
+        raise InputError("seeds", arguments.seeds, "at least 1")
+    overrides = {part: getattr(arguments, part) for part in parts}
+    overrides["steps"] = arguments.steps
+    overrides["seeds"] = tuple(range(arguments.first_seed, arguments.first_seed + arguments.seeds))
+    overrides["env"] = {**base.env, **_options(arguments.env)}
+    return arguments, preset(first.task, first.method, overrides)
+
+
+def _options(words: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE words as a dictionary of numbers, truth values and texts."""
+    options: dict[str, Any] = {}
+    for word in words:
+        name, separator, value = word.partition("=")
+        if not separator or not name:
+            raise InputError("env", word, "NAME=VALUE")
+        options[name] = _value(value)
+    return options
+
+
+def _value(text: str) -> bool | int | float | str:
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def _unused_folder(name: str) -> Path:
+    safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
+    number = 1
+    while (path := Path("runs") / f"{safe}-{number}").exists():
+        number += 1
+    return path
+
+
+def _train_or_resume(work: Callable[[], Any], run: Path) -> None:
+    from gcr_rl.training import Interrupted
+
+    try:
+        work()
+    except Interrupted as stopped:
+        _exit(f"{stopped}; continue with: gcr resume {run}", INTERRUPTED)
+
+
+def resume(words: list[str]) -> None:
+    """Continue an unfinished run from its newest checkpoint."""
+    arguments = _parse(ResumeArguments, "resume", words)
+    _prepare_jax()
+    from gcr_rl.training import resume as resume_training
+    from gcr_rl.training.progress import Bar
+
+    _train_or_resume(lambda: resume_training(arguments.run, reporter=Bar()), arguments.run)
+    _show_summary(arguments.run, arguments.json)
+
+
+def _show_summary(run: Path, json_file: Path | None) -> None:
+    from gcr_rl.training.run_folder import read_json
+
+    summary = read_json(run / "summary.json", "run")
+    if summary["status"] != "finished":
+        raise RunFailed(summary["reason"])
+    final = summary["final_return"]
+    print(
+        f"final return {final['mean']:.4g} (worst of {len(summary['seeds'])} seed(s) "
+        f"{final['worst']:.4g}, {summary['returns_are']}) after {summary['steps']:,} steps"
+    )
+    print(f"run folder: {run}")
+    _write_result(json_file, {"run": str(run), **summary})
+
+
+def _write_result(file: Path | None, data: Any) -> None:
+    if file is None:
+        return
+    from gcr_rl.training.run_folder import write_json
+
+    try:
+        write_json(file, data)
+    except OSError as error:
+        raise InputError("json", str(file), f"a file that can be written ({error})") from None
+
+
+def evaluate(words: list[str]) -> None:
+    """Evaluate a run's newest checkpoint afresh."""
+    arguments = _parse(EvalArguments, "eval", words)
+    _prepare_jax()
+    from gcr_rl.training import evaluate as evaluate_run
+
+    rows = evaluate_run(
+        arguments.run,
+        episodes=arguments.episodes,
+        epsilon=arguments.epsilon,
+        env=_options(arguments.env),
+        evaluation_seed=arguments.evaluation_seed,
+    )
+    print(f"{'seed':>6} {'mean return':>12} {'exact':>10} {'worst':>10} {'best':>10}")
+    for row in rows:
+        exact = "-" if row["exact_return"] is None else f"{row['exact_return']:.4g}"
+        worst, best = min(row["returns"]), max(row["returns"])
+        print(
+            f"{row['seed']:>6} {row['mean_return']:>12.4g} {exact:>10} {worst:>10.4g} {best:>10.4g}"
+        )
+    _write_result(arguments.json, {"run": str(arguments.run), "rows": rows})
+
+
+def play(words: list[str]) -> None:
+    """Draw one greedy episode of a run as a GIF."""
+    arguments = _parse(PlayArguments, "play", words)
+    if arguments.out.exists():
+        raise InputError("out", str(arguments.out), "a file that does not exist yet")
+    _prepare_jax()
+    from PIL import Image
+
+    from gcr_rl.training import play as play_run
+
+    frames = play_run(arguments.run, seed=arguments.seed, episode=arguments.episode)
+    pictures = [Image.fromarray(frame) for frame in frames]
+    try:
+        pictures[0].save(
+            arguments.out, save_all=True, append_images=pictures[1:], duration=80, loop=0
+        )
+    except (OSError, ValueError) as error:
+        raise InputError(
+            "out", str(arguments.out), f"a .gif that can be written ({error})"
+        ) from None
+    print(f"{len(frames) - 1} steps: {arguments.out}")
+
+
+def report(words: list[str]) -> None:
+    """Compare runs: a table, learning curves, and where every number came from."""
+    arguments = _parse(ReportArguments, "report", words)
+    if not arguments.runs:
+        raise InputError("runs", "nothing", "one or more run folders")
+    _prepare_jax()
+    from gcr_rl.report import write_report
+
+    for path in write_report(arguments.runs, arguments.out):
+        print(path)
+
+
+def list_envs(words: list[str]) -> None:
+    """List the tasks."""
+    arguments = _parse(ListArguments, "envs", words)
+    from gcr_rl.envs import TASKS
+
+    for task in TASKS.values():
+        options = " ".join(f"{name}={value}" for name, value in task.options.items())
+        print(f"{task.name:<18} {task.summary}\n{'':<18} options: {options}")
+    print(f"{'gym:ID':<18} any Gymnasium environment with discrete actions")
+    rows = [
+        {"name": t.name, "summary": t.summary, "options": t.options, "threshold": t.threshold}
+        for t in TASKS.values()
+    ]
+    _write_result(arguments.json, {"tasks": rows})
+
+
+def list_methods(words: list[str]) -> None:
+    """List the methods."""
+    arguments = _parse(ListArguments, "methods", words)
+    for method in METHODS.values():
+        print(f"{method.name:<18} {method.summary}")
+    rows = [
+        {"name": m.name, "summary": m.summary, "overrides": dict(m.overrides)}
+        for m in METHODS.values()
+    ]
+    _write_result(arguments.json, {"methods": rows})
+
+
+COMMANDS: dict[str, Callable[[list[str]], None]] = {
+    "train": train,
+    "resume": resume,
+    "eval": evaluate,
+    "play": play,
+    "report": report,
+    "envs": list_envs,
+    "methods": list_methods,
+}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,227 @@
+"""The host loop: the same learner on any Gymnasium environment.
+
+The environments of all seeds are slots of one vector environment; acting, storing and
+learning stay on the device, one call each per step for all seeds together. A Gymnasium
+environment cannot be saved, so a resumed run begins fresh episodes: it keeps its agent and
+its replay, and repeats neither bit for bit nor row for row what an uninterrupted run does.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, PyTree
+
+from gcr_rl.agents import make_value_agent
+from gcr_rl.config import Config
+from gcr_rl.envs.external import ExternalSlots, ExternalTask
+from gcr_rl.evaluation.rollouts import Evaluation
+from gcr_rl.networks import ObservationSpec
+from gcr_rl.replay import make_uniform
+from gcr_rl.training.loop import Learner, Program, epsilon_at, no_stats
+from gcr_rl.training.state import ChunkStats, TrainState, streams
+from gcr_rl.types import Transition
+
+_EVALUATION_OFFSET = 1_000_003
+"""Keeps the seeds of evaluation episodes apart from those of training."""
+
+
+class HostProgram:
+    """``init``, ``chunk`` and ``evaluate`` with the environment on the host."""
+
+    def __init__(self, config: Config, task: ExternalTask) -> None:
+        self._config, self._task = config, task
+        spec = ObservationSpec(task.shape, str(task.dtype), task.scale)
+        agent = make_value_agent(config, spec, task.num_actions)
+        replay = make_uniform(
+            config.replay.capacity, config.loop.num_envs, config.replay.batch_size,
+            agent.segment_length,
+        )  # fmt: skip
+        self._learner = Learner(config, None, replay, agent)  # type: ignore[arg-type]
+        self._slots: ExternalSlots | None = None
+        self._compile()
+
+    def _compile(self) -> None:
+        learner = self._learner
+
+        @jax.jit
+        def act(state: TrainState, step: Array, epsilon: Array) -> Array:
+            def one(seed_state: TrainState) -> Array:
+                key = jax.random.fold_in(seed_state.streams.exploration, step)
+                return learner.agent.act(seed_state.agent, seed_state.observation, key, epsilon)
+
+            return jax.vmap(one)(state)
+
+        @partial(jax.jit, donate_argnums=0)
+        def record(
+            state: TrainState, stats: ChunkStats, transition: Transition, following: Array
+        ) -> Any:
+            transition = transition._replace(observation=state.observation)
+            state, stats = jax.vmap(learner.record)(state, stats, transition)
+            return state._replace(observation=following), stats
+
+        self._act, self._record = act, record
+        self._learn = jax.jit(learner.learn_all, donate_argnums=0)
+        self._greedy = jax.jit(
+            jax.vmap(jax.vmap(learner.agent.q_values, in_axes=(None, 0)), in_axes=(0, 0))
+        )
+
+    def program(self) -> Program:
+        """This loop behind the interface that the runner drives."""
+        return Program(
+            init=self.init,
+            chunk=self.chunk,
+            evaluate=lambda state, index: self.evaluate(state.agent, index),
+            agent=self._learner.agent,
+        )
+
+    def init(self, seeds: Array) -> TrainState:
+        """The state before the first step (shapes only, if ``seeds`` is abstract)."""
+        shape = (self._config.loop.num_envs, *self._task.shape)
+        observation = jnp.zeros(shape, self._task.dtype)
+
+        def one(seed: Array) -> TrainState:
+            return self._learner.assemble(streams(seed), (), observation, observation)
+
+        return jax.vmap(one)(seeds)
+
+    def chunk(
+        self, state: TrainState, start: int, iterations: int, learning: bool
+    ) -> tuple[TrainState, ChunkStats]:
+        """``iterations`` turns of the loop from environment step ``start`` on."""
+        config = self._config
+        if self._slots is None:
+            self._slots = self._new_slots(len(config.seeds) * config.loop.num_envs)
+            first = self._slots.reset(seed=_slot_seed(config.seeds[0], start))
+            observation = jnp.asarray(first).reshape(state.observation.shape)
+            state = state._replace(
+                observation=observation, episode_return=jnp.zeros_like(state.episode_return)
+            )
+        stats = no_stats(len(config.seeds))
+        step = start
+        for _ in range(iterations):
+            for _ in range(config.loop.train_every):
+                step += config.loop.num_envs
+                state, stats = self._interact(state, stats, step)
+            if learning:
+                state, stats = self._learn(state, stats, jnp.int32(step))
+        return state, stats
+
+    def _new_slots(self, count: int) -> ExternalSlots:
+        return ExternalSlots(self._task, count)
+
+    def _interact(self, state: TrainState, stats: ChunkStats, step: int) -> Any:
+        assert self._slots is not None
+        config = self._config
+        epsilon = epsilon_at(np.float32(step), config.exploration, config.steps)
+        action = np.asarray(self._act(state, jnp.int32(step), epsilon))
+        outcome = self._slots.step(action.reshape(-1))
+        seeds, num_envs = action.shape
+
+        def by_seed(flat: np.ndarray) -> np.ndarray:
+            return flat.reshape(seeds, num_envs, *flat.shape[1:])
+
+        transition = Transition(
+            observation=None,  # the state's own, see ``record``: donated, so not passed twice
+            action=action.astype(np.int32),
+            reward=by_seed(outcome.reward),
+            next_observation=by_seed(outcome.final),
+            terminated=by_seed(outcome.terminated),
+            truncated=by_seed(outcome.truncated & ~outcome.terminated),
+        )
+        return self._record(state, stats, transition, by_seed(outcome.following))
+
+    def evaluate(self, agent: PyTree, index: int) -> Evaluation:
+        """Play the fixed number of episodes with every seed's agent, side by side."""
+        config = self._config
+        seeds, episodes = len(config.seeds), config.evaluation.episodes
+        slots = self._new_slots(seeds * episodes)
+        random = np.random.default_rng([_EVALUATION_OFFSET, config.seeds[0], index])
+        observation = slots.reset(seed=_slot_seed(config.seeds[0] + _EVALUATION_OFFSET, index))
+        books = _Books(seeds * episodes, config.value.discount)
+        q = self._q(agent, observation, seeds)
+        start = q.max(axis=-1).reshape(seeds, episodes).mean(axis=1)
+        while not books.done.all():
+            explore = random.random(len(q)) < config.evaluation.epsilon
+            action = np.where(
+                explore, random.integers(self._task.num_actions, size=len(q)), q.argmax(axis=-1)
+            )
+            outcome = slots.step(action)
+            taken = q[np.arange(len(q)), action]
+            q = self._q(agent, outcome.following, seeds)
+            books.note(outcome.reward, outcome.terminated, outcome.truncated, taken, q)
+        slots.close()
+        return books.close(seeds, start)
+
+    def frames(self, agent: PyTree, seed: int, episode: int) -> list[np.ndarray]:
+        """The pictures of one greedy episode of one agent (no seed axis), as Gymnasium draws it."""
+        environment = self._task.with_pictures()
+        stacked = jax.tree.map(lambda leaf: leaf[None], agent)
+        observation, _ = environment.reset(seed=_slot_seed(seed + _EVALUATION_OFFSET, episode))
+        frames, done = [np.asarray(environment.render())], False
+        while not done:
+            q = self._q(stacked, np.asarray(observation, self._task.dtype), 1)
+            observation, _, terminated, truncated, _ = environment.step(
+                int(q[0].argmax()) + self._task.first_action
+            )
+            frames.append(np.asarray(environment.render()))
+            done = terminated or truncated
+        environment.close()
+        return frames
+
+    def _q(self, agent: PyTree, observation: np.ndarray, seeds: int) -> np.ndarray:
+        batch = jnp.asarray(observation.reshape(seeds, -1, *self._task.shape))
+        return np.asarray(self._greedy(agent, batch)).reshape(-1, self._task.num_actions)
+
+
+class _Books:
+    """Returns, lengths and residuals of episodes under way."""
+
+    def __init__(self, slots: int, discount: float) -> None:
+        self.discount = discount
+        self.done = np.zeros(slots, bool)
+        self.returns = np.zeros(slots, np.float32)
+        self.lengths = np.zeros(slots, np.int32)
+        self.gaps = np.zeros(slots)
+        self.counted = np.zeros(slots, np.int32)
+
+    def note(
+        self,
+        reward: np.ndarray,
+        terminated: np.ndarray,
+        truncated: np.ndarray,
+        taken: np.ndarray,
+        q: np.ndarray,
+    ) -> None:
+        """One step of every slot; ``q`` belongs to the observation that follows."""
+        live = ~self.done
+        self.returns[live] += reward[live]
+        self.lengths[live] += 1
+        # After a truncation ``q`` belongs to a new episode: that one gap is left out.
+        known = live & ~(truncated & ~terminated)
+        future = np.where(terminated, 0.0, self.discount * q.max(axis=-1))
+        self.gaps[known] += np.abs(reward + future - taken)[known]
+        self.counted[known] += 1
+        self.done |= terminated | truncated
+
+    def close(self, seeds: int, start_value: np.ndarray) -> Evaluation:
+        """The books as one evaluation per seed."""
+
+        def by_seed(values: np.ndarray) -> np.ndarray:
+            return values.reshape(seeds, -1)
+
+        counted = np.maximum(by_seed(self.counted).sum(axis=1), 1)
+        return Evaluation(
+            returns=by_seed(self.returns),  # type: ignore[arg-type]
+            lengths=by_seed(self.lengths),  # type: ignore[arg-type]
+            exact_return=np.full(seeds, np.nan),  # type: ignore[arg-type]
+            bellman_residual=by_seed(self.gaps).sum(axis=1) / counted,  # type: ignore[arg-type]
+            start_value=start_value,  # type: ignore[arg-type]
+        )
+
+
+def _slot_seed(seed: int, index: int) -> int:
+    """A seed for Gymnasium from two numbers, well mixed."""
+    return int(np.random.SeedSequence([seed, index]).generate_state(1)[0] % 2**31)
