@@ -129,7 +129,8 @@ def test_optimal_q_without_and_with_full_discount() -> None:
     np.testing.assert_allclose(
         optimal_q(mdp, 0.0), jnp.sum(mdp.probabilities * mdp.rewards, axis=-1), atol=1e-6
     )
-    ends = mdp._replace(rewards=-jnp.abs(mdp.rewards))  # costs and ends: finite undiscounted
+    # every action may end the episode, so that undiscounted values are finite
+    ends = mdp._replace(terminated=mdp.terminated.at[..., 0].set(True))
     np.testing.assert_allclose(
         optimal_q(ends, 1.0), discounted_q_of_best_policy(ends, 1.0), rtol=1e-4
     )
