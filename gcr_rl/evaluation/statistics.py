@@ -19,6 +19,8 @@ RESAMPLES = 10_000
 EXACT_PAIRS = 16
 """Up to this many pairs all 2ⁿ sign patterns are enumerated."""
 
+_COLUMNS_AT_ONCE = 256
+
 Alternative = Literal["two-sided", "greater", "less"]
 Scores = Mapping[int, float]
 """One number per seed, keyed by the seed: what is paired is visible."""
@@ -87,7 +89,10 @@ def mean_band(
         return Band(estimate, unknown, unknown)
     tail = _expanded_tail((1 - confidence) / 2, count)
     weights = _resampling_weights(count, seed, resamples)
-    low, high = np.quantile(weights @ array, [tail, 1 - tail], axis=0)
+    # In blocks: all resampled columns at once would not fit for a long log.
+    blocks = np.array_split(array, -(-array.shape[1] // _COLUMNS_AT_ONCE), axis=1)
+    ends = [np.quantile(weights @ block, [tail, 1 - tail], axis=0) for block in blocks]
+    low, high = np.concatenate(ends, axis=1)
     return Band(estimate, low, high)
 
 
@@ -100,13 +105,13 @@ def iqm(scores: ArrayLike) -> float:
 
 
 def iqm_interval(
-    scores: Float[np.ndarray, "runs tasks"],
+    scores: ArrayLike,
     *,
     seed: int,
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
 ) -> Interval:
-    """IQM over all runs and tasks; runs are resampled within each task (strata).
+    """IQM over all of ``scores[runs, tasks]``; runs are resampled within each task (strata).
 
     Percentile interval; NaN ends for a single run, which leaves nothing to resample.
     """
@@ -193,14 +198,16 @@ def non_inferiority(
 
 
 def probability_of_improvement(
-    first: Float[np.ndarray, "runs tasks"],
-    second: Float[np.ndarray, "other_runs tasks"],
+    first: ArrayLike,
+    second: ArrayLike,
     *,
     seed: int,
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
 ) -> Interval:
     """Mean over tasks of P(X > Y) + ½·P(X = Y), X and Y single runs of first and second.
+
+    Both are ``[runs, tasks]``; the numbers of runs may differ.
 
     Percentile interval, runs of either side resampled within each task.
     """
@@ -222,14 +229,14 @@ def probability_of_improvement(
 
 
 def performance_profile(
-    scores: Float[np.ndarray, "runs tasks"],
+    scores: ArrayLike,
     thresholds: ArrayLike,
     *,
     seed: int,
     confidence: float = CONFIDENCE,
     resamples: int = RESAMPLES,
 ) -> Band:
-    """Share of all runs with score > τ for each threshold τ, with a stratified percentile band."""
+    """Share of ``scores[runs, tasks]`` above each threshold, with a stratified band."""
     array = _matrix("scores", scores)
     levels = _vector("thresholds", thresholds)
     _check_level(confidence)

@@ -86,6 +86,14 @@ def test_band_columns_are_the_single_intervals():
         assert single == pytest.approx(ends)
 
 
+def test_a_band_of_many_columns_is_the_same_column_by_column():
+    values = np.random.default_rng(0).normal(size=(4, 600))
+    whole = mean_band(values, seed=5, resamples=50)
+    some = mean_band(values[:, 250:260], seed=5, resamples=50)
+    np.testing.assert_allclose(whole.low[250:260], some.low)
+    np.testing.assert_allclose(whole.high[250:260], some.high)
+
+
 def test_a_single_seed_has_no_interval():
     for result in (
         mean_interval([4.0], seed=0),
@@ -236,6 +244,16 @@ def test_non_inferiority_needs_enough_seeds_for_its_test():
     result = non_inferiority(by_seed(SAMPLE[:4]), by_seed(SAMPLE[:4]), margin=9.0, seed=0)
     assert result.lower_bound > -9.0
     assert result.p_value == 1 / 16
+    assert not result.non_inferior
+
+
+def test_non_inferiority_needs_the_bound_too():
+    # d + 1 = -3, 5, 1, 4, 6, 5: of the 64 patterns three reach the sum 18 (as it is, with -3
+    # turned, with -3 and 1 turned), yet a resample of many -3 falls below the margin.
+    d = by_seed(np.array([-3.0, 5.0, 1.0, 4.0, 6.0, 5.0]) - 1)
+    result = non_inferiority(d, by_seed(np.zeros(6)), margin=1.0, seed=0)
+    assert result.p_value == 3 / 64
+    assert result.lower_bound < -1.0
     assert not result.non_inferior
 
 
