@@ -70,7 +70,10 @@ def _load_run(folder: Path) -> RunData:
     config = _read_config(folder)
     if not (folder / "summary.json").exists():
         raise InputError("run", str(folder), "a finished run; `gcr resume` finishes this one")
-    _read_object(folder / "summary.json")
+    summary = _read_object(folder / "summary.json")
+    if (status := summary.get("status")) != "finished":
+        reason = f"{folder} ({status or 'no status'}: {summary.get('reason', 'no reason given')})"
+        raise InputError("run", reason, "a run whose summary.json says that it finished")
     provenance = _read_object(folder / "provenance.json")
     content = _read_bytes(folder / "evaluation.jsonl")
     rows = _read_rows(folder / "evaluation.jsonl", content)

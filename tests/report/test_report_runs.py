@@ -53,6 +53,16 @@ def test_an_unfinished_run_is_refused_with_the_way_out(make_run):
         load_runs([folder])
 
 
+def test_a_failed_run_is_refused_with_its_reason(make_run):
+    folder = make_run()
+    (folder / "summary.json").write_text('{"status": "failed", "reason": "loss is not finite"}')
+    with pytest.raises(InputError, match="failed: loss is not finite"):
+        load_runs([folder])
+    (folder / "summary.json").write_text("{}")
+    with pytest.raises(InputError, match="no status"):
+        load_runs([folder])
+
+
 @pytest.mark.parametrize("name", ["config.json", "provenance.json", "evaluation.jsonl"])
 def test_a_missing_file_is_named(make_run, name):
     folder = make_run()
