@@ -123,7 +123,7 @@ def _checked_render_mode(mode: str | None) -> str | None:
     return mode
 
 
-class SingleEnvironment(gymnasium.Env[Observation, int]):
+class SingleEnvironment(gymnasium.Env[Observation, int | np.integer]):
     """One episode at a time. ``reset(seed=s)`` fixes every later draw, resets included."""
 
     # gymnasium.make reads the class, before there is an instance with metadata of its own
@@ -151,7 +151,9 @@ class SingleEnvironment(gymnasium.Env[Observation, int]):
         observation, self._state, self._key = self._compiled.reset(self._key)
         return np.array(observation), {}
 
-    def step(self, action: int) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
+    def step(
+        self, action: int | np.integer
+    ) -> tuple[Observation, float, bool, bool, dict[str, Any]]:
         """One step; after an end, ``reset`` comes first."""
         if self._state is None:
             raise InputError("step", action, "a step after reset()")

@@ -18,6 +18,10 @@ from jaxtyping import Array, Bool, Float, Int, UInt8
 
 from gcr_rl.envs.finite import FiniteMDP, optimal_return, random_return
 
+Count = int | Int[Array, "*batch"]
+"""A parameter's whole number: plain, or a leaf that jit and vmap have turned into an array."""
+Amount = float | Float[Array, "*batch"]
+"""The same for a real number."""
 StepResult = tuple[Any, Any, Float[Array, ""], Bool[Array, ""], dict[Any, Any]]
 StateT = TypeVar("StateT", bound=EnvState)
 ParamsT = TypeVar("ParamsT", bound=EnvParams)
@@ -67,8 +71,8 @@ class BaseEnvironment(Environment[StateT, ParamsT], ABC, Generic[StateT, ParamsT
 class IndexState(EnvState):
     """A numbered state and the steps taken in the episode."""
 
-    time: Int[Array, ""]
-    index: Int[Array, ""]
+    time: Int[Array, "*batch"]
+    index: Int[Array, "*batch"]
 
 
 class IndexedEnvironment(BaseEnvironment[IndexState, ParamsT], Generic[ParamsT]):
@@ -85,7 +89,7 @@ class IndexedEnvironment(BaseEnvironment[IndexState, ParamsT], Generic[ParamsT])
     def is_terminated(self, state: IndexState, params: ParamsT) -> Bool[Array, ""]:
         """Whether ``state`` is terminal."""
 
-    def at(self, index: Int[Array, ""], time: Int[Array, ""] | int = 0) -> IndexState:
+    def at(self, index: Int[Array, ""] | int, time: Int[Array, ""] | int = 0) -> IndexState:
         """State ``index`` after ``time`` steps, with the dtypes that a scan carries."""
         return IndexState(time=jnp.asarray(time, jnp.int32), index=jnp.asarray(index, jnp.int32))
 

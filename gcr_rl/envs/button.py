@@ -24,6 +24,7 @@ from jaxtyping import Array, Bool, Int, UInt8
 
 from gcr_rl.envs.base import (
     BaseEnvironment,
+    Count,
     IndexedEnvironment,
     IndexState,
     PlantedSymmetry,
@@ -53,16 +54,16 @@ PERMUTATIONS = np.array(list(permutations(range(BUTTONS))), np.int32)
 class ButtonParams(EnvParams):
     """Presses per episode."""
 
-    max_steps_in_episode: int = 10
+    max_steps_in_episode: Count = 10
 
 
 @struct.dataclass
 class HistoryState(EnvState):
     """The hidden permutation and all frames so far; -1 for those to come."""
 
-    time: Int[Array, ""]
-    permutation: Int[Array, ""]
-    frames: Int[Array, " frames"]
+    time: Int[Array, "*batch"]
+    permutation: Int[Array, "*batch"]
+    frames: Int[Array, "*batch frames"]
 
 
 def press(

@@ -17,7 +17,14 @@ from gymnax.environments import spaces
 from gymnax.environments.environment import EnvParams
 from jaxtyping import Array, Bool, Float, Int, UInt8
 
-from gcr_rl.envs.base import IndexedEnvironment, IndexState, StepResult, one_hot_space
+from gcr_rl.envs.base import (
+    Amount,
+    Count,
+    IndexedEnvironment,
+    IndexState,
+    StepResult,
+    one_hot_space,
+)
 from gcr_rl.envs.drawing import squares_picture
 from gcr_rl.envs.finite import FiniteMDP
 
@@ -45,9 +52,9 @@ _MOVE = np.stack(
 class ChainParams(EnvParams):
     """``eta``: chance of a detour; ``sigma``: standard deviation of the reward noise."""
 
-    max_steps_in_episode: int = 60
-    eta: float = 0.3
-    sigma: float = 0.5
+    max_steps_in_episode: Count = 60
+    eta: Amount = 0.3
+    sigma: Amount = 0.5
 
 
 def hand_score(mine: Any, theirs: Any) -> Any:

@@ -54,7 +54,7 @@ def planes_picture(planes: UInt8[np.ndarray, "rows columns 3"], cell: int = 12) 
     colours[planes[..., 1] > 0] = GOAL
     picture = colours.repeat(cell, axis=0).repeat(cell, axis=1)
     inset = max(cell // 5, 1)
-    for row, column in np.argwhere(planes[..., 2] > 0):
+    for row, column in np.argwhere(planes[..., 2] > 0).tolist():
         top, left = row * cell + inset, column * cell + inset
         picture = rectangle(picture, top, left, cell - 2 * inset, cell - 2 * inset, AGENT)
     return picture

@@ -24,7 +24,7 @@ class FiniteMDP(NamedTuple):
     rewards: Float[Array, "states actions branches"]
     terminated: Bool[Array, "states actions branches"]
     start: Float[Array, " states"]
-    horizon: int
+    horizon: Int[Array, "*batch"] | int
 
 
 class BellmanResidual(NamedTuple):
@@ -44,7 +44,9 @@ def _backup(mdp: FiniteMDP, values: Float[Array, " states"]) -> Float[Array, "st
 
 @jax.jit
 def policy_values(
-    mdp: FiniteMDP, policy: Float[Array, "states actions"], horizon: int | None = None
+    mdp: FiniteMDP,
+    policy: Float[Array, "states actions"],
+    horizon: Int[Array, ""] | int | None = None,
 ) -> Float[Array, " states"]:
     """V_H(s), the expected undiscounted return of H steps from s under a stationary policy.
 
@@ -56,7 +58,9 @@ def policy_values(
     # the weights do not change with h: fold them once, so that a step is one gather and one sum
     weight = jnp.where(mdp.terminated, 0.0, branch)
 
-    def one_step_more(_: int, values: Float[Array, " states"]) -> Float[Array, " states"]:
+    def one_step_more(
+        _: Int[Array, ""], values: Float[Array, " states"]
+    ) -> Float[Array, " states"]:
         return reward + jnp.sum(weight * values[mdp.successors], axis=(1, 2))
 
     return jax.lax.fori_loop(0, steps, one_step_more, jnp.zeros_like(mdp.start))
@@ -64,14 +68,18 @@ def policy_values(
 
 @jax.jit
 def policy_return(
-    mdp: FiniteMDP, policy: Float[Array, "states actions"], horizon: int | None = None
+    mdp: FiniteMDP,
+    policy: Float[Array, "states actions"],
+    horizon: Int[Array, ""] | int | None = None,
 ) -> Float[Array, ""]:
     """E[sum_t r_t] of one episode from the start distribution under a stationary policy, exact."""
     return jnp.dot(mdp.start, policy_values(mdp, policy, horizon))
 
 
 @jax.jit
-def optimal_values(mdp: FiniteMDP, horizon: int | None = None) -> Float[Array, " states"]:
+def optimal_values(
+    mdp: FiniteMDP, horizon: Int[Array, ""] | int | None = None
+) -> Float[Array, " states"]:
     """V*_H(s) = max over time-dependent policies of the undiscounted H-step return."""
     steps = mdp.horizon if horizon is None else horizon
     return jax.lax.fori_loop(
@@ -83,13 +91,13 @@ def optimal_values(mdp: FiniteMDP, horizon: int | None = None) -> Float[Array, "
 
 
 @jax.jit
-def optimal_return(mdp: FiniteMDP, horizon: int | None = None) -> Float[Array, ""]:
+def optimal_return(mdp: FiniteMDP, horizon: Int[Array, ""] | int | None = None) -> Float[Array, ""]:
     """The largest expected undiscounted return of one episode that any policy reaches."""
     return jnp.dot(mdp.start, optimal_values(mdp, horizon))
 
 
 @jax.jit
-def random_return(mdp: FiniteMDP, horizon: int | None = None) -> Float[Array, ""]:
+def random_return(mdp: FiniteMDP, horizon: Int[Array, ""] | int | None = None) -> Float[Array, ""]:
     """The expected undiscounted return of one episode of uniformly random actions."""
     states, actions, _ = mdp.successors.shape
     return policy_return(mdp, jnp.full((states, actions), 1.0 / actions), horizon)
@@ -97,7 +105,10 @@ def random_return(mdp: FiniteMDP, horizon: int | None = None) -> Float[Array, ""
 
 @jax.jit
 def optimal_q(
-    mdp: FiniteMDP, discount: float, tolerance: float = 1e-6, max_iterations: int = 20_000
+    mdp: FiniteMDP,
+    discount: Float[Array, ""] | float,
+    tolerance: Float[Array, ""] | float = 1e-6,
+    max_iterations: Int[Array, ""] | int = 20_000,
 ) -> Float[Array, "states actions"]:
     """The fixed point of (T Q)(s,a) = sum_k p_k (r_k + discount [not terminated_k] max Q(s'_k)).
 
@@ -140,7 +151,7 @@ def reachable(mdp: FiniteMDP) -> Bool[Array, " states"]:
 
 @jax.jit
 def bellman_residual(
-    mdp: FiniteMDP, q: Float[Array, "states actions"], discount: float
+    mdp: FiniteMDP, q: Float[Array, "states actions"], discount: Float[Array, ""] | float
 ) -> BellmanResidual:
     """How far Q is from its own optimality backup, |T Q - Q|, summarised three ways."""
     gap = jnp.abs(_backup(mdp, discount * jnp.max(q, axis=1)) - q)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int, Shaped, UInt8
 
 from gcr_rl.envs import dihedral
 from gcr_rl.envs.base import (
+    Count,
     IndexedEnvironment,
     IndexState,
     PlantedSymmetry,
@@ -34,7 +35,7 @@ FIRST_COST, SECOND_COST = 1.0, 2.0
 class ProbeParams(EnvParams):
     """A probe is its tables; only the horizon can be chosen."""
 
-    max_steps_in_episode: int = 30
+    max_steps_in_episode: Count = 30
 
 
 class TableEnvironment(IndexedEnvironment[ProbeParams]):

@@ -20,6 +20,8 @@ from jaxtyping import Array, Bool, Int, UInt8
 
 from gcr_rl.envs import dihedral
 from gcr_rl.envs.base import (
+    Amount,
+    Count,
     IndexedEnvironment,
     IndexState,
     PlantedSymmetry,
@@ -37,9 +39,9 @@ SIZE = 19
 class RotMirrorParams(EnvParams):
     """A step slips with probability ``p_asym * epsilon``, if its action is "right"."""
 
-    max_steps_in_episode: int = 200
-    p_asym: float = 0.0
-    epsilon: float = 0.0
+    max_steps_in_episode: Count = 200
+    p_asym: Amount = 0.0
+    epsilon: Amount = 0.0
 
 
 class GridTables(NamedTuple):
