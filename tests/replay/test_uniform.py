@@ -1,0 +1,116 @@
+"""A replay against a plain Python list of everything that was ever added."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+from gcr_rl.replay import make_uniform, n_step_return
+from gcr_rl.replay.uniform import same_episode
+from gcr_rl.types import Segment, Transition
+
+ENVS, ROWS, LENGTH = 2, 8, 3
+
+
+def row(t: int, done_at: tuple[int, ...] = ()) -> Transition:
+    """Step t of every environment; observations say where they come from."""
+    where = jnp.array([[t, e] for e in range(ENVS)], jnp.float32)
+    done = jnp.full(ENVS, t in done_at)
+    return Transition(
+        observation=where,
+        action=jnp.full(ENVS, t, jnp.int32),
+        reward=jnp.full(ENVS, float(t)),
+        next_observation=where + jnp.array([1.0, 0.0]),
+        terminated=done,
+        truncated=jnp.zeros(ENVS, bool),
+    )
+
+
+def filled(steps: int, done_at: tuple[int, ...] = (), batch: int = 256):
+    replay = make_uniform(ENVS * ROWS, ENVS, batch, LENGTH)
+    state = replay.init(row(0))
+    for t in range(steps):
+        state = replay.add(state, row(t, done_at))
+    return replay, state
+
+
+@pytest.mark.parametrize("steps", [3, 8, 9, 13, 21])
+def test_segments_are_consecutive_steps_of_one_environment_and_never_cross_the_cursor(steps):
+    replay, state = filled(steps)
+    segment = replay.sample(state, jax.random.key(0))
+    time, env = np.moveaxis(np.asarray(segment.steps.observation), -1, 0)
+    np.testing.assert_array_equal(np.diff(time, axis=1), 1.0)
+    assert (env == env[:, :1]).all()
+    oldest = max(0, steps - ROWS)
+    assert time.min() == oldest and time.max() == steps - 1  # 256 draws reach both ends
+    assert set(env[:, 0]) == {0.0, 1.0}
+
+
+def test_starts_are_uniform():
+    replay, state = filled(13, batch=6_000)
+    segment = replay.sample(state, jax.random.key(1))
+    first = np.asarray(segment.steps.observation)[:, 0]
+    cells = (first[:, 0] - 5) * ENVS + first[:, 1]
+    counts = np.bincount(cells.astype(int), minlength=(ROWS - LENGTH + 1) * ENVS)
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_can_sample_needs_a_whole_segment():
+    for steps in range(5):
+        replay, state = filled(steps)
+        assert bool(replay.can_sample(state)) == (steps >= LENGTH)
+
+
+def test_steps_after_an_episode_end_are_masked():
+    _, state = filled(8, done_at=(4,))
+    replay = make_uniform(ENVS * ROWS, ENVS, 256, LENGTH)
+    segment = replay.sample(state, jax.random.key(2))
+    time = np.asarray(segment.steps.observation)[..., 0]
+    crosses = (time > 4) & (time[:, :1] <= 4)
+    np.testing.assert_array_equal(np.asarray(segment.mask), ~crosses)
+
+
+def test_mask_by_hand():
+    done = jnp.array([[False, True, False, True], [False, False, False, False]])
+    np.testing.assert_array_equal(same_episode(done), [[1, 1, 0, 0], [1, 1, 1, 1]])
+
+
+def segment_of(rewards, terminated, truncated) -> Segment:
+    n = len(rewards)
+    done = jnp.array(terminated) | jnp.array(truncated)
+    steps = Transition(
+        observation=jnp.arange(n, dtype=jnp.float32),
+        action=jnp.zeros(n, jnp.int32),
+        reward=jnp.array(rewards),
+        next_observation=jnp.arange(n, dtype=jnp.float32) + 0.5,
+        terminated=jnp.array(terminated),
+        truncated=jnp.array(truncated),
+    )
+    return Segment(steps, same_episode(done[None])[0])
+
+
+def test_n_step_return_by_hand():
+    no, yes = [False] * 3, [False, True, False]
+    total, bootstrap, following = n_step_return(segment_of([1.0, 2.0, 4.0], no, no), 0.5, 3)
+    assert (total, bootstrap, following) == (1 + 1 + 1, 0.125, 2.5)
+    total, bootstrap, following = n_step_return(segment_of([1.0, 2.0, 4.0], yes, no), 0.5, 3)
+    assert (total, bootstrap, following) == (2.0, 0.0, 1.5)
+    # a time limit cuts the sum but not the bootstrap
+    total, bootstrap, following = n_step_return(segment_of([1.0, 2.0, 4.0], no, yes), 0.5, 3)
+    assert (total, bootstrap, following) == (2.0, 0.25, 1.5)
+
+
+def test_one_step_of_a_longer_segment():
+    total, bootstrap, following = n_step_return(
+        segment_of([1.0, 2.0], [False] * 2, [False] * 2), 0.9, 1
+    )
+    assert float(total) == 1.0 and float(bootstrap) == pytest.approx(0.9) and following == 0.5
+
+
+def test_donated_add_keeps_the_rest_of_the_ring():
+    replay, state = filled(5)
+    before = np.asarray(state.rows.reward).copy()
+    after = jax.jit(replay.add, donate_argnums=0)(state, row(5))
+    np.testing.assert_array_equal(np.asarray(after.rows.reward)[:5], before[:5])
+    assert np.asarray(after.rows.reward)[5, 0] == 5.0
