@@ -10,7 +10,7 @@ two buttons. Without the legend all buttons are grey, and the observation stacks
 of the episode along the channels: what the best memory could know.
 """
 
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import combinations, permutations
 from typing import Any
 
@@ -193,6 +193,7 @@ class HiddenButtonPermutation(BaseEnvironment[HistoryState, ButtonParams]):
     def __init__(self, tile_size: int = 3, horizon: int = 10) -> None:
         super().__init__()
         self.tile_size, self.horizon = tile_size, horizon
+        self._frames = grey_frames(tile_size)
         self.metadata = {**BaseEnvironment.metadata, "tile_size": tile_size}
 
     @property
@@ -231,6 +232,10 @@ class HiddenButtonPermutation(BaseEnvironment[HistoryState, ButtonParams]):
         """Whether all lamps are lit."""
         return state.frames[state.time] >= LAMPS * (BUTTONS + 1)
 
+    def is_truncated(self, state: HistoryState, params: ButtonParams) -> Bool[Array, ""]:
+        """At the horizon of the parameters, or when no channel is left to show a frame."""
+        return state.time >= jnp.minimum(params.max_steps_in_episode, self.horizon)
+
     def state_code(self, state: HistoryState, params: ButtonParams) -> Int[Array, " frames"]:
         """The frames so far: all that the observation shows."""
         return state.frames
@@ -239,15 +244,8 @@ class HiddenButtonPermutation(BaseEnvironment[HistoryState, ButtonParams]):
         self, code: Int[Array, " frames"], params: ButtonParams
     ) -> UInt8[Array, "height width channels"]:
         """The frames side by side along the channels."""
-        grey = jnp.full(BUTTONS, GREY, jnp.int32)
-
-        def pixels(frame: Int[Array, ""]) -> UInt8[Array, "height width 3"]:
-            shown = frame_pixels(
-                grey, frame // (BUTTONS + 1), frame % (BUTTONS + 1), self.tile_size
-            )
-            return jnp.where(frame >= 0, shown, jnp.uint8(0))
-
-        stacked = jnp.moveaxis(jax.vmap(pixels)(code), 0, 2)
+        # frame -1, yet to come, is the last row: black
+        stacked = jnp.moveaxis(jnp.asarray(self._frames)[code], 0, 2)
         return stacked.reshape(*stacked.shape[:2], -1)
 
     def get_obs(self, state: HistoryState, params: Any = None, key: Any = None) -> Array:
@@ -256,7 +254,7 @@ class HiddenButtonPermutation(BaseEnvironment[HistoryState, ButtonParams]):
 
     def exact_returns(self, params: ButtonParams) -> tuple[float, float]:
         """The best memory policy's return, and random play's."""
-        horizon = int(params.max_steps_in_episode)
+        horizon = min(int(params.max_steps_in_episode), self.horizon)
         return memory_optimal_return(horizon), blind_random_return(horizon)
 
     def planted_symmetries(self, params: ButtonParams) -> list[PlantedSymmetry]:
@@ -279,6 +277,17 @@ class HiddenButtonPermutation(BaseEnvironment[HistoryState, ButtonParams]):
         last = 3 * int(state.time)
         observation = np.asarray(self.observation_of(state.frames, params))
         return enlarged(observation[:, :, last : last + 3])
+
+
+@lru_cache(maxsize=8)
+def grey_frames(tile_size: int) -> UInt8[np.ndarray, "frames height width 3"]:
+    """All frames without legend, then a black one: looked up, since a step shows many."""
+    grey = jnp.full(BUTTONS, GREY, jnp.int32)
+    shown = [
+        np.asarray(frame_pixels(grey, frame // (BUTTONS + 1), frame % (BUTTONS + 1), tile_size))
+        for frame in range(FRAMES)
+    ]
+    return np.stack([*shown, np.zeros_like(shown[0])])
 
 
 def button_permutation(

@@ -62,7 +62,10 @@ _SCENERY = _scenery()
 
 
 def frame_pixels(
-    colours: Int[Array, "6"], progress: Int[Array, ""], last: Int[Array, ""], size: int
+    colours: Int[Array, "6"],
+    progress: Int[Array, ""] | int,
+    last: Int[Array, ""] | int,
+    size: int,
 ) -> UInt8[Array, "height width 3"]:
     """The picture of buttons of these colours, ``progress`` lamps lit, ``last`` pressed."""
     lamps = jnp.where(jnp.arange(LAMPS) < progress, LAMP_ON, LAMP_OFF)

@@ -77,6 +77,25 @@ def policy_return(
 
 
 @jax.jit
+def greedy_return(
+    mdp: FiniteMDP, actions: Int[Array, " states"], horizon: Int[Array, ""] | int | None = None
+) -> Float[Array, ""]:
+    """``policy_return`` of the deterministic policy s -> ``actions[s]``, without the work
+    on the actions that it never takes."""
+
+    def taken(part: Array) -> Array:
+        return jnp.take_along_axis(part, actions[:, None, None], axis=1)
+
+    chosen = mdp._replace(
+        successors=taken(mdp.successors),
+        probabilities=taken(mdp.probabilities),
+        rewards=taken(mdp.rewards),
+        terminated=taken(mdp.terminated),
+    )
+    return policy_return(chosen, jnp.ones((len(actions), 1)), horizon)
+
+
+@jax.jit
 def optimal_values(
     mdp: FiniteMDP, horizon: Int[Array, ""] | int | None = None
 ) -> Float[Array, " states"]:

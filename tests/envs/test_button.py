@@ -115,6 +115,10 @@ def test_without_the_legend_the_picture_hides_the_permutation_and_keeps_the_past
     np.testing.assert_array_equal(frames[2][..., :9], frames[1][..., :9])
     assert (frames[2][..., 9:12] != frames[1][..., 9:12]).any()
     assert not frames[2][..., 12:].any()
+    # a longer limit cannot be shown, so it does not hold
+    longer = params.replace(max_steps_in_episode=9)
+    assert bool(environment.is_truncated(state.replace(time=jnp.int32(4)), longer))
+    assert environment.exact_returns(longer) == environment.exact_returns(params)
     swap = environment.planted_symmetries(params)[1]
     assert (swap.transform(frames[0]) != frames[0]).any()
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gcr_rl.envs.finite import (
     FiniteMDP,
     bellman_residual,
+    greedy_return,
     optimal_q,
     optimal_return,
     policy_return,
@@ -104,6 +105,16 @@ def test_policy_return_is_the_sum_over_all_trajectories(seed: int) -> None:
     policy = np.random.default_rng(seed + 1).dirichlet(np.ones(ACTIONS), size=STATES)
     got = policy_return(mdp, jnp.asarray(policy, jnp.float32))
     assert got == pytest.approx(enumerated_return(mdp, policy), abs=1e-5)
+
+
+@settings(max_examples=8)
+@given(seeds)
+def test_greedy_return_is_that_of_the_one_hot_policy(seed: int) -> None:
+    mdp = random_mdp(seed)
+    actions = np.random.default_rng(seed).integers(0, ACTIONS, STATES)
+    policy = np.eye(ACTIONS, dtype=np.float32)[actions]
+    got = greedy_return(mdp, jnp.asarray(actions))
+    assert got == pytest.approx(float(policy_return(mdp, jnp.asarray(policy))), abs=1e-6)
 
 
 @settings(max_examples=8)
