@@ -264,7 +264,7 @@ def confident(
 def fold(comparisons: Comparisons, values: Float[Array, " slots"]) -> Comparisons:
     """Bounds on the upper slots alone: discount 0, margin + discount · values[lower] as margin,
     for lower ends that are given numbers. The lower slot is then without meaning: the upper."""
-    fixed = comparisons.discount * lax.stop_gradient(values)[comparisons.lower]
+    fixed = comparisons.discount * _at(values, comparisons.lower, jnp.nan)
     # Zero times an infinite value is NaN, and discount 0 asks for no value at all.
     fixed = jnp.where(comparisons.discount == 0.0, 0.0, fixed)
     return comparisons._replace(
@@ -283,7 +283,7 @@ def order_edges(
     They come with discount 1, the given margin, and the excess margin + discount·v − v as
     weight. A bound without a lower end (discount 0) and a self-comparison imply no order.
     """
-    lower_value = lax.stop_gradient(values)[comparisons.lower]
+    lower_value = _at(values, comparisons.lower, jnp.nan)
     excess = comparisons.margin + (comparisons.discount - 1.0) * lower_value
     compares = (comparisons.discount > 0.0) & (comparisons.upper != comparisons.lower)
     return comparisons._replace(
@@ -296,9 +296,10 @@ def order_edges(
 
 def quotient(comparisons: Comparisons, class_of: Int[Array, " slots"]) -> Comparisons:
     """The same statements between equivalence classes. A class compared with itself says nothing
-    about order and is masked; a bound on one slot (discount 0) stays."""
-    upper, lower = class_of[comparisons.upper], class_of[comparisons.lower]
-    between = (upper != lower) | (comparisons.discount == 0.0)
+    about order and is masked; a bound on one slot (discount 0) stays. A slot that does not exist
+    becomes class -1, which :func:`inspect` reports."""
+    upper, lower = (_at(class_of, slot, -1) for slot in (comparisons.upper, comparisons.lower))
+    between = (upper != lower) | (upper < 0) | (comparisons.discount == 0.0)
     return comparisons._replace(upper=upper, lower=lower, mask=comparisons.mask & between)
 
 
@@ -348,6 +349,13 @@ def require_valid(
     if found:
         wanted = "; ".join(text for flag, text in accepted.items() if flag in found)
         raise InputError("comparisons", found.name, wanted)
+
+
+def _at(table: Array, slot: Int[Array, " edges"], missing: float) -> Array:
+    """``table[slot]``, and ``missing`` for a slot that does not exist, where plain indexing would
+    silently take the last one."""
+    entries = lax.stop_gradient(jnp.asarray(table)).at[slot]
+    return entries.get(mode="fill", fill_value=missing, wrap_negative_indices=False)
 
 
 def _require_rows(**arrays: Any) -> None:

@@ -224,6 +224,23 @@ def test_quotient_maps_classes_and_drops_self_comparisons():
     np.testing.assert_array_equal(merged.mask, [False, True, False, True])
 
 
+@pytest.mark.parametrize("missing", [-1, 4])
+def test_a_missing_slot_is_reported_not_guessed(missing):
+    raw = comparisons([0, missing], [1, missing], discount=[0.5, 0.5])
+    values = jnp.arange(4.0)
+
+    def codes(raw):
+        folded, edges = evidence.fold(raw, values), evidence.order_edges(raw, values)
+        edges = edges._replace(mask=edges.mask | raw.mask)
+        classes = evidence.quotient(raw, jnp.arange(4))
+        return [evidence.inspect(c, 9) for c in (folded, edges, classes)]
+
+    found = [EvidenceResult(int(code)) for code in jax.jit(codes)(raw)]
+    assert EvidenceResult.NOT_A_NUMBER in found[0]
+    assert EvidenceResult.NOT_A_NUMBER in found[1]
+    assert EvidenceResult.INDEX_OUT_OF_RANGE in found[2]
+
+
 def test_merge_concatenates():
     both = evidence.merge(comparisons([0], [1]), comparisons([2, 3], [4, 5], mask=[True, False]))
     np.testing.assert_array_equal(both.upper, [0, 2, 3])

@@ -42,6 +42,14 @@ class Dag(NamedTuple):
     result: Int32[Array, ""]
 
 
+class NodeDag(NamedTuple):
+    """As :class:`Dag`, for the per-node form, which does not carry its reachability out."""
+
+    accepted: Bool[Array, "nodes degree"]
+    refused: Bool[Array, "nodes degree"]
+    result: Int32[Array, ""]
+
+
 def greedy_dag(
     upper: Int[Array, " edges"],
     lower: Int[Array, " edges"],
@@ -75,8 +83,9 @@ def greedy_dag_full(
     start = _word_major(reach, num_nodes)
     usable, result = _usable(upper, lower, weight, mask, num_nodes)
     upper, lower = (jnp.where(usable, index, 0) for index in (upper, lower))
-    # Up to one block there is nothing to save, and the plain loop compiles ten times faster.
-    closure = greedy_reference if upper.shape[0] <= WORD else greedy_closure
+    # For one block on few nodes there is little to save, and the plain loop compiles faster.
+    small = upper.shape[0] <= WORD and num_nodes <= 256
+    closure = greedy_reference if small else greedy_closure
     final = closure(upper, lower, lax.stop_gradient(weight), usable, start)
     refused = usable & reaches(final[None], lower[None], upper[None])[0]
     return Dag(usable & ~refused, refused, final.T, result)
@@ -93,17 +102,28 @@ def greedy_dag_by_node(
     arrays, found in B steps instead of B·k since the out-edges of one node cannot close a cycle
     with each other.
     """
+    return greedy_dag_by_node_full(neighbours, weight, mask).accepted
+
+
+def greedy_dag_by_node_full(
+    neighbours: Int[Array, "nodes degree"],
+    weight: Float[Array, " nodes"],
+    mask: Bool[Array, "nodes degree"],
+) -> NodeDag:
+    """:func:`greedy_dag_by_node` with refusals and a result code."""
     neighbours, weight, mask = jnp.asarray(neighbours), jnp.asarray(weight), jnp.asarray(mask)
     _check_node_shapes(neighbours, weight, mask)
     nodes, degree = neighbours.shape
     if nodes == 0 or degree == 0:
-        return jnp.zeros((nodes, degree), bool)
+        nothing = jnp.zeros((nodes, degree), bool)
+        return NodeDag(nothing, nothing, jnp.int32(DagResult.SUCCESS))
     source = jnp.broadcast_to(jnp.arange(nodes, dtype=neighbours.dtype)[:, None], (nodes, degree))
     per_edge = jnp.broadcast_to(weight[:, None], (nodes, degree))
     _check_values(source, neighbours, per_edge, mask, nodes)
-    usable, _ = _usable(source, neighbours, per_edge, mask, nodes)
+    usable, result = _usable(source, neighbours, per_edge, mask, nodes)
     target = jnp.where(usable, neighbours, 0).astype(jnp.int32)
-    return greedy_accepted_by_node(target, lax.stop_gradient(weight), usable)
+    accepted = greedy_accepted_by_node(target, lax.stop_gradient(weight), usable)
+    return NodeDag(accepted, usable & ~accepted, result)
 
 
 def dag_loss(weight: Float[Array, " edges"], accepted: Bool[Array, " edges"]) -> Float[Array, ""]:

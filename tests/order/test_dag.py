@@ -17,6 +17,7 @@ from gcr_rl.order.dag import (
     dag_loss,
     greedy_dag,
     greedy_dag_by_node,
+    greedy_dag_by_node_full,
     greedy_dag_full,
 )
 
@@ -151,7 +152,9 @@ def test_grows_from_a_given_order():
     second = greedy_dag_full(upper, lower, weight, ~heavy, NODES, first.reach)
     np.testing.assert_array_equal(whole.accepted, first.accepted | second.accepted)
     np.testing.assert_array_equal(whole.reach, second.reach)
-    against = greedy_dag_full([1], [0], [9.0], [True], 2, jnp.array([[3], [2]], jnp.uint32))
+    one = jnp.ones(1, jnp.int32)
+    zero_above_one = jnp.array([[3], [2]], jnp.uint32)
+    against = greedy_dag_full(one, one - 1, 9.0 * one, one > 0, 2, zero_above_one)
     assert against.refused[0]
 
 
@@ -167,9 +170,38 @@ def test_by_node_is_the_flattened_form():
     np.testing.assert_array_equal(np.reshape(accepted, (200, -1)), flat.accepted)
 
 
+def test_by_node_result_codes_inside_jit():
+    """Bad edges count as masked, the others are decided as if these were not there."""
+    rng = np.random.default_rng(10)
+    neighbours = rng.integers(0, NODES, (NODES, 4), dtype=np.int32)
+    weight = rng.random(NODES, np.float32)
+    neighbours[2, 1], weight[5] = NODES, np.nan
+    mask = np.ones(neighbours.shape, bool)
+    full = jax.jit(greedy_dag_by_node_full)(neighbours, weight, mask)
+    assert DagResult(int(full.result)) == DagResult.NAN_WEIGHT | DagResult.INDEX_OUT_OF_RANGE
+    mask[2, 1] = mask[5] = False
+    clean = greedy_dag_by_node_full(neighbours, weight, mask)
+    assert clean.result == DagResult.SUCCESS
+    np.testing.assert_array_equal(full.accepted, clean.accepted)
+    np.testing.assert_array_equal(full.refused, clean.refused)
+
+
+def test_double_precision_weights_order_exactly():
+    upper, lower, _, mask = (
+        array[0] for array in random_edges(np.random.default_rng(11), 1, NODES, EDGES)
+    )
+    mask = np.ones_like(mask)
+    weight = 1.0 + np.random.default_rng(11).permutation(EDGES) * 2.0**-50
+    expected, _ = add_unless_cycle(upper, lower, weight, mask, NODES)
+    with jax.enable_x64(True):
+        found = greedy_dag(upper, lower, jnp.asarray(weight), mask, NODES)
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_by_node_without_edges():
-    assert greedy_dag_by_node(jnp.zeros((0, 3), int), jnp.zeros(0), jnp.zeros((0, 3), bool)).shape
-    assert greedy_dag_by_node(jnp.zeros((5, 0), int), jnp.zeros(5), jnp.zeros((5, 0), bool)).shape
+    for shape in ((0, 3), (5, 0)):
+        index = jnp.zeros(shape, jnp.int32)
+        assert greedy_dag_by_node(index, jnp.zeros(shape[0]), index > 0).shape == shape
 
 
 def test_vmap_over_some_arguments_and_twice():
