@@ -3,6 +3,8 @@
 from importlib import import_module
 from typing import Any
 
+from gcr_rl.envs.adapters import register as _register
+
 __version__ = "0.1.0"
 
 # The names below are imported when they are first used, so that `import gcr_rl` is cheap.
@@ -17,6 +19,8 @@ _LAZY = {
     "evaluate": "gcr_rl.training",
     "play": "gcr_rl.training",
 }
+
+_register()  # gymnasium.make("gcr_rl/RotMirrorGrid-v0") works after `import gcr_rl`
 
 __all__ = ["__version__", *_LAZY]
 

@@ -192,10 +192,10 @@ def _parse(kind: Any, name: str, words: list[str], default: Any = None) -> Any:
     except SystemExit as stop:
         if not stop.code:
             raise
-        text = " ".join(re.sub(r"[^\x20-\x7e]", " ", errors.getvalue()).split())
+        text = " ".join(re.sub(r"[^\x20-\x7e]|[-+|]{4,}", " ", errors.getvalue()).split())
         # Drop the box's title, which its text repeats, and the help that follows.
         text = re.sub(r"^(Unrecognized options|Value error|Parsing error|Missing)\b ", "", text)
-        text = re.sub(r"(Argument helptext:|For full helptext|-{3,}).*", "", text).strip()
+        text = re.sub(r"(Argument helptext:|For full helptext).*", "", text).strip()
         raise UsageError(f"{text or shlex.join(words)} (see gcr {name} --help)") from None
 
 
@@ -372,8 +372,12 @@ def report(words: list[str]) -> None:
     if not arguments.runs:
         raise InputError("runs", "nothing", "one or more run folders")
     _prepare_jax()
-    from gcr_rl.report import write_report
+    from gcr_rl.report import format_table, load_runs, summarise, write_report
 
+    summary = summarise(load_runs(arguments.runs))
+    print(format_table(summary.rows))
+    for note in summary.notes:
+        print(note)
     for path in write_report(arguments.runs, arguments.out):
         print(path)
 

@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from gcr_rl.errors import InputError, unknown_name
 
@@ -190,7 +190,55 @@ METHODS: dict[str, Method] = {
 }
 
 # Tuned values per task (docs/agents.md says how); every method of a task starts from them.
-TASK_PRESETS: dict[str, dict[str, Any]] = {}
+TASK_PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole": {
+        "steps": 50_000,
+        "optimiser.learning_rate": 5e-4,
+        "optimiser.schedule": "linear",
+        "value.loss": "squared",
+        "value.n_step": 3,
+        "value.target_period": 50,
+        "loop.train_every": 50,
+        "loop.updates": 50,
+        "exploration.end": 0.01,
+        "exploration.fraction": 0.1,
+    },
+    "RotMirrorGrid": {
+        "steps": 60_000,
+        "network.hidden": (128, 128),
+        "optimiser.learning_rate": 2e-3,
+        "value.loss": "squared",
+        "value.n_step": 3,
+        "value.target_period": 1,
+        "value.target_rate": 0.005,
+        "replay.capacity": 60_000,
+        "replay.batch_size": 128,
+        "exploration.end": 0.1,
+        "exploration.fraction": 0.5,
+        "evaluation.every": 2_000,
+    },
+    "ButtonPermutation": {
+        "steps": 100_000,
+        "network.hidden": (128,),
+        "replay.capacity": 50_000,
+        "exploration.end": 0.05,
+        "exploration.fraction": 0.3,
+        "evaluation.every": 5_000,
+        "evaluation.episodes": 50,
+    },
+    "NoisyRPSChain": {
+        "steps": 20_000,
+        "optimiser.learning_rate": 2e-3,
+        "optimiser.schedule": "linear",
+        "value.target_period": 1,
+        "value.target_rate": 0.02,
+        "replay.capacity": 20_000,
+        "replay.learning_starts": 200,
+        "exploration.end": 0.1,
+        "exploration.fraction": 0.2,
+        "evaluation.every": 500,
+    },
+}
 
 METHOD_PRESETS: dict[tuple[str, str], dict[str, Any]] = {}
 
@@ -324,7 +372,7 @@ def _replace_one(node: Any, path: list[str], value: Any, dotted: str) -> Any:
         value = _replace_one(getattr(node, head), rest, value, dotted)
     elif isinstance(value, list):
         value = tuple(value)
-    return dataclasses.replace(node, **{head: value})
+    return dataclasses.replace(cast(Any, node), **{head: value})
 
 
 def dotted_names() -> list[str]:

@@ -85,7 +85,7 @@ class ExternalSlots:
         from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
         self._task, self.count = task, count
-        self._vector = SyncVectorEnv(
+        self._vector: Any = SyncVectorEnv(
             [lambda: gymnasium.make(task.identifier, **task.options)] * count,
             autoreset_mode=AutoresetMode.SAME_STEP,
         )

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 
 from gcr_rl.config import Config
-from gcr_rl.envs.finite import FiniteMDP, bellman_residual, policy_return
+from gcr_rl.envs.finite import FiniteMDP, bellman_residual, greedy_return, policy_return
 from gcr_rl.envs.simulator import Simulator
 from gcr_rl.errors import InputError
 
@@ -60,9 +60,12 @@ class Evaluator:
         if tables is None:
             return sampled
         q = jax.lax.map(q_values, tables.observations, batch_size=1024)
-        policy = epsilon_greedy(q, self.epsilon)
+        if self.epsilon == 0.0:
+            exact = greedy_return(tables.mdp, jnp.argmax(q, axis=-1))
+        else:
+            exact = policy_return(tables.mdp, epsilon_greedy(q, self.epsilon))
         return sampled._replace(
-            exact_return=policy_return(tables.mdp, policy),
+            exact_return=exact,
             bellman_residual=bellman_residual(tables.mdp, q, self.discount).mean,
         )
 

@@ -45,7 +45,7 @@ def to_arrays(state: PyTree) -> dict[str, np.ndarray]:
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
-        arrays[jax.tree_util.keystr(path)] = np.ascontiguousarray(np.asarray(leaf))
+        arrays[jax.tree_util.keystr(path)] = np.array(leaf, order="C")
     return arrays
 
 

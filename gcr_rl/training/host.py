@@ -7,7 +7,7 @@ its replay, and repeats neither bit for bit nor row for row what an uninterrupte
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import jax
 import jax.numpy as jnp
@@ -115,17 +115,17 @@ class HostProgram:
     def _interact(self, state: TrainState, stats: ChunkStats, step: int) -> Any:
         assert self._slots is not None
         config = self._config
-        epsilon = epsilon_at(np.float32(step), config.exploration, config.steps)
+        epsilon = epsilon_at(jnp.float32(step), config.exploration, config.steps)
         action = np.asarray(self._act(state, jnp.int32(step), epsilon))
         outcome = self._slots.step(action.reshape(-1))
         seeds, num_envs = action.shape
 
-        def by_seed(flat: np.ndarray) -> np.ndarray:
+        def by_seed(flat: np.ndarray) -> Any:
             return flat.reshape(seeds, num_envs, *flat.shape[1:])
 
         transition = Transition(
             observation=None,  # the state's own, see ``record``: donated, so not passed twice
-            action=action.astype(np.int32),
+            action=by_seed(action.reshape(-1).astype(np.int32)),
             reward=by_seed(outcome.reward),
             next_observation=by_seed(outcome.final),
             terminated=by_seed(outcome.terminated),
@@ -209,16 +209,16 @@ class _Books:
     def close(self, seeds: int, start_value: np.ndarray) -> Evaluation:
         """The books as one evaluation per seed."""
 
-        def by_seed(values: np.ndarray) -> np.ndarray:
+        def by_seed(values: np.ndarray) -> Any:
             return values.reshape(seeds, -1)
 
         counted = np.maximum(by_seed(self.counted).sum(axis=1), 1)
         return Evaluation(
-            returns=by_seed(self.returns),  # type: ignore[arg-type]
-            lengths=by_seed(self.lengths),  # type: ignore[arg-type]
-            exact_return=np.full(seeds, np.nan),  # type: ignore[arg-type]
-            bellman_residual=by_seed(self.gaps).sum(axis=1) / counted,  # type: ignore[arg-type]
-            start_value=start_value,  # type: ignore[arg-type]
+            returns=by_seed(self.returns),
+            lengths=by_seed(self.lengths),
+            exact_return=cast(Any, np.full(seeds, np.nan)),
+            bellman_residual=by_seed(self.gaps).sum(axis=1) / counted,
+            start_value=cast(Any, start_value),
         )
 
 

@@ -1,0 +1,121 @@
+"""The command line as a user meets it: exit codes, one-line errors, files."""
+
+import json
+
+import pytest
+
+from gcr_rl import cli
+
+SMALL = [
+    "--steps", "200", "--seeds", "2", "--network.hidden", "8", "--replay.learning-starts", "50",
+    "--evaluation.every", "100", "--evaluation.episodes", "2", "--run.log-every", "100",
+    "--run.checkpoint-every", "100",
+]  # fmt: skip
+
+
+def gcr(capsys, *words):
+    """Exit code, standard output and standard error of one command."""
+    code = 0
+    try:
+        cli.main(list(words))
+    except SystemExit as stop:
+        code = stop.code or 0
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    out = tmp_path_factory.mktemp("cli") / "run"
+    result = out.parent / "result.json"
+    cli.main(["train", "Probe-TwoState", *SMALL, "--out", str(out), "--json", str(result)])
+    return out, json.loads(result.read_text())
+
+
+def test_train_writes_a_run_and_its_summary(run, capsys):
+    out, result = run
+    assert result["status"] == "finished" and result["run"] == str(out)
+    command = json.loads((out / "provenance.json").read_text())["command"]
+    assert command.startswith("gcr train Probe-TwoState --steps 200")
+
+
+def test_eval_resume_play_and_report(run, capsys, tmp_path):
+    out, _ = run
+    code, text, _ = gcr(capsys, "eval", str(out), "--episodes", "3", "--json", str(tmp_path / "e"))
+    assert code == 0 and "mean return" in text
+    assert len(json.loads((tmp_path / "e").read_text())["rows"]) == 2
+    code, text, _ = gcr(capsys, "resume", str(out))
+    assert code == 0 and "final return" in text
+    gif = tmp_path / "episode.gif"
+    code, _, _ = gcr(capsys, "play", str(out), "--out", str(gif))
+    assert code == 0 and gif.read_bytes()[:4] == b"GIF8"
+    code, _, error = gcr(capsys, "play", str(out), "--out", str(gif))
+    assert code == 2 and "does not exist yet" in error
+    code, text, _ = gcr(capsys, "report", str(out), "--out", str(tmp_path / "report"))
+    assert code == 0 and (tmp_path / "report" / "report.md").exists() and "Probe-TwoState" in text
+
+
+def test_lists(capsys, tmp_path):
+    code, text, _ = gcr(capsys, "envs", "--json", str(tmp_path / "envs.json"))
+    assert code == 0 and "RotMirrorGrid" in text
+    assert len(json.loads((tmp_path / "envs.json").read_text())["tasks"]) >= 10
+    code, text, _ = gcr(capsys, "methods")
+    assert code == 0 and "ddqn" in text
+
+
+def test_help_reads_well_and_shows_the_tuned_defaults(capsys):
+    code, text, _ = gcr(capsys)
+    assert code == 0 and "train" in text and "resume" in text
+    code, text, _ = gcr(capsys, "train", "CartPole", "--help")
+    assert code == 0 and "--loop.train-every" in text
+    assert "50000" in text.replace(",", "") and "0.0005" in text
+    code, text, _ = gcr(capsys, "--version")
+    assert code == 0 and text.startswith("gcr-rl ")
+
+
+@pytest.mark.parametrize(
+    ("words", "fragments"),
+    [
+        (["trian"], ["command", "'trian'", "did you mean 'train'"]),
+        (["train", "CartPol"], ["task", "'CartPol'", "did you mean 'CartPole'"]),
+        (["train", "CartPole", "--method", "ddpn"], ["method", "'ddpn'", "did you mean 'ddqn'"]),
+        (["train", "CartPole", "--steps", "-1"], ["steps", "-1", "from 1"]),
+        (["train", "CartPole", "--steps", "many"], ["--steps", "many"]),
+        (["train", "CartPole", "--stpes", "5"], ["--stpes", "--steps"]),
+        (["train", "CartPole", "--seeds", "0"], ["seeds", "0", "at least 1"]),
+        (["train", "CartPole", "--replay.batch-size", "99999"], ["replay.batch_size", "99999"]),
+        (["train", "RotMirrorGrid", "--env", "p_asym=2"], ["p_asym", "2"]),
+        (["train", "RotMirrorGrid", "--env", "p_asim=0.1"], ["p_asim", "p_asym"]),
+        (["train", "RotMirrorGrid", "--env", "p_asym"], ["env", "'p_asym'", "NAME=VALUE"]),
+        (["train", "CartPole", "--evaluation.mode", "exact"], ["evaluation.mode", "not finite"]),
+        (["train", "gym:Pendulum-v1"], ["task", "discrete"]),
+        (["resume", "no/such/run"], ["run", "no/such/run"]),
+        (["eval", "no/such/run"], ["run", "no/such/run"]),
+        (["report", "no/such/run"], ["no/such/run"]),
+        (["play", "no/such/run"], ["run", "no/such/run"]),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(capsys, tmp_path, monkeypatch, words, fragments):
+    monkeypatch.chdir(tmp_path)
+    code, _, error = gcr(capsys, *words)
+    assert code == 2, error
+    assert error.count("\n") == 1 and error.startswith("gcr: ")
+    for fragment in fragments:
+        assert fragment in error
+    assert list(tmp_path.iterdir()) == []  # nothing was written
+
+
+def test_unwritable_output_is_refused(capsys, tmp_path):
+    (tmp_path / "file").write_text("x")
+    code, _, error = gcr(
+        capsys, "train", "Probe-TwoState", *SMALL, "--out", str(tmp_path / "file" / "run")
+    )
+    assert code == 2 and "out" in error
+
+
+def test_a_failed_run_has_exit_code_3(capsys, tmp_path):
+    words = ["train", "NoisyRPSChain", *SMALL, "--env", "sigma=1e30", "--value.loss", "squared"]
+    code, _, error = gcr(capsys, *words, "--out", str(tmp_path / "run"))
+    assert code == 3 and "not finite at step" in error and "state saved" in error
+    code, _, error = gcr(capsys, "resume", str(tmp_path / "run"))
+    assert code == 3

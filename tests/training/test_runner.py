@@ -1,0 +1,281 @@
+"""A run from end to end: repeatable, resumable, seeds apart, honest when it fails."""
+
+import json
+import shutil
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcr_rl.config import preset
+from gcr_rl.errors import InputError, RunFailed
+from gcr_rl.training import checkpoint, evaluate, load, play, resume, runner, train
+from gcr_rl.training.run_folder import WALL_CLOCK_FIELDS, RunFolder, read_rows
+from gcr_rl.training.runner import build_program, next_stop
+from gcr_rl.training.state import Streams, streams
+
+SMALL = {
+    "steps": 600,
+    "seeds": (0, 3),
+    "network.hidden": (16,),
+    "replay.capacity": 256,
+    "replay.batch_size": 16,
+    "replay.learning_starts": 130,
+    "evaluation.every": 200,
+    "evaluation.episodes": 3,
+    "run.log_every": 100,
+    "run.checkpoint_every": 150,
+    "run.keep": 10,
+}
+
+
+def config_of(task="NoisyRPSChain", method="ddqn", **overrides):
+    return preset(task, method, {**SMALL, **overrides})
+
+
+def rows_of(path, name="log"):
+    rows = read_rows(path / f"{name}.jsonl")
+    for row in rows:
+        for field in WALL_CLOCK_FIELDS:
+            row.pop(field, None)
+    return rows
+
+
+def final_arrays(path):
+    arrays, _, _ = checkpoint.load_newest(path / "checkpoints")
+    return arrays
+
+
+def assert_same_run(first, second):
+    assert rows_of(first) == rows_of(second)
+    assert rows_of(first, "evaluation") == rows_of(second, "evaluation")
+    a, b = final_arrays(first), final_arrays(second)
+    assert a.keys() == b.keys()
+    for name, array in a.items():
+        np.testing.assert_array_equal(array, b[name], err_msg=name)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    return train(config_of(), tmp_path_factory.mktemp("run") / "a", command="gcr train …")
+
+
+def test_the_folder_holds_what_it_should(finished):
+    names = {path.name for path in finished.iterdir()}
+    assert names == {
+        "config.json", "provenance.json", "log.jsonl", "evaluation.jsonl", "summary.json",
+        "checkpoints", "lock",
+    }  # fmt: skip
+    summary = json.loads((finished / "summary.json").read_text())
+    assert summary["status"] == "finished" and len(summary["final_return"]["per_seed"]) == 2
+    steps = [row["step"] for row in rows_of(finished, "evaluation") if row["seed"] == 0]
+    assert steps == [0, 200, 400, 600]
+    assert [row["step"] for row in rows_of(finished) if row["seed"] == 3] == [
+        100, 130, 150, 200, 300, 400, 450, 500, 600,
+    ]  # fmt: skip
+    first = rows_of(finished, "evaluation")[0]
+    assert len(first["returns"]) == 3 and first["exact_return"] is not None
+    assert "loss" not in rows_of(finished)[0] and "loss" in rows_of(finished)[-1]
+    provenance = json.loads((finished / "provenance.json").read_text())
+    assert provenance["command"] == "gcr train …" and provenance["versions"]["jax"]
+
+
+def test_one_seed_repeats_bit_for_bit(finished, tmp_path):
+    assert_same_run(finished, train(config_of(), tmp_path / "again"))
+
+
+def test_a_seed_does_not_depend_on_its_neighbours(finished, tmp_path):
+    alone = train(config_of(seeds=(3,)), tmp_path / "alone")
+    together = [row for row in rows_of(finished, "evaluation") if row["seed"] == 3]
+    for mine, theirs in zip(rows_of(alone, "evaluation"), together, strict=True):
+        np.testing.assert_allclose(mine["exact_return"], theirs["exact_return"], rtol=1e-3)
+    assert [r["episodes"] for r in rows_of(alone)] == [
+        r["episodes"] for r in rows_of(finished) if r["seed"] == 3
+    ]
+
+
+def test_two_seeds_differ_in_every_stream_and_streams_differ_from_each_other():
+    words = {}
+    for seed in (0, 1, 2):
+        for name, key in zip(Streams._fields, streams(jnp.int32(seed)), strict=True):
+            words[seed, name] = tuple(np.asarray(jax.random.key_data(key)).tolist())
+    assert len(set(words.values())) == 3 * len(Streams._fields)
+
+
+def test_seeds_start_with_different_networks_and_act_differently():
+    program = build_program(config_of(seeds=(0, 1)))
+    state = program.init(jnp.array([0, 1]))
+    for leaf in jax.tree.leaves(state.agent.params):
+        assert not np.array_equal(leaf[0], leaf[1])
+    state, _ = program.chunk(state, 0, 100, False)
+    actions = np.asarray(state.replay.rows.action)[:, :100]
+    assert not np.array_equal(actions[0], actions[1])
+
+
+@pytest.mark.parametrize("stop", [0, 150, 300, 450])
+def test_resume_continues_to_the_same_bits(finished, tmp_path, stop):
+    """Cut a finished run back to a checkpoint, leave later rows in the logs, resume."""
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    (copy / "summary.json").unlink()
+    for step in checkpoint.steps(copy / "checkpoints"):
+        if step > stop:
+            (copy / "checkpoints" / f"step-{step:012d}.json").unlink()
+    with open(copy / "log.jsonl", "a") as file:
+        file.write('{"step": 999, "half a ro')
+    resume(copy)
+    assert_same_run(finished, copy)
+
+
+def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    (copy / "summary.json").unlink()
+    shutil.rmtree(copy / "checkpoints")
+    resume(copy)
+    assert_same_run(finished, copy)
+
+
+def test_interruption_saves_and_resumes_to_the_same_bits(finished, tmp_path, monkeypatch):
+    def stop_after_second_evaluation(self, state, step):
+        real(self, state, step)
+        if step == 400:
+            runner.signal.raise_signal(runner.signal.SIGTERM)
+
+    real = runner._Drive.evaluate
+    monkeypatch.setattr(runner._Drive, "evaluate", stop_after_second_evaluation)
+    with pytest.raises(runner.Interrupted, match="step 400"):
+        train(config_of(), tmp_path / "run")
+    monkeypatch.setattr(runner._Drive, "evaluate", real)
+    assert 400 in checkpoint.steps(tmp_path / "run" / "checkpoints")
+    resume(tmp_path / "run")
+    assert rows_of(finished) == rows_of(tmp_path / "run")
+
+
+def test_resuming_a_finished_run_changes_nothing(finished):
+    before = (finished / "log.jsonl").read_bytes()
+    resume(finished)
+    assert (finished / "log.jsonl").read_bytes() == before
+
+
+def test_a_second_process_is_refused(finished):
+    with RunFolder.open(finished), pytest.raises(InputError, match="no other process trains"):
+        RunFolder.open(finished)
+    RunFolder.open(finished).close()  # and the lock is free again
+
+
+def test_an_existing_folder_is_not_overwritten(finished, tmp_path):
+    with pytest.raises(InputError, match="does not exist or is empty"):
+        train(config_of(), finished)
+    (tmp_path / "file").write_text("mine")
+    with pytest.raises(InputError, match="out"):
+        train(config_of(), tmp_path / "file")
+    assert (tmp_path / "file").read_text() == "mine"
+
+
+def test_nan_loss_stops_saves_and_says_so(tmp_path):
+    config = config_of(**{"env": {"sigma": 1e30}, "value.loss": "squared"})  # squares overflow
+    with pytest.raises(RunFailed, match=r"not finite at step [\d,]+ \(seed 0\)"):
+        train(config, tmp_path / "run")
+    summary = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert summary["status"] == "failed" and summary["step"] == 131
+    assert checkpoint.steps(tmp_path / "run" / "failed") == [150]
+    assert json.loads((tmp_path / "run" / "config.json").read_text())["env"] == {"sigma": 1e30}
+
+
+@pytest.mark.parametrize("damage", ["missing", "no config", "bad json", "bad field"])
+def test_a_broken_folder_is_one_clear_error(finished, tmp_path, damage):
+    copy = tmp_path / "copy"
+    if damage != "missing":
+        shutil.copytree(finished, copy)
+    if damage == "no config":
+        (copy / "config.json").unlink()
+    if damage == "bad json":
+        (copy / "config.json").write_text("{")
+    if damage == "bad field":
+        (copy / "config.json").write_text(json.dumps({"task": "CartPole", "wings": 2}))
+    for read in (load, resume):
+        with pytest.raises(InputError):
+            read(copy)
+
+
+def test_logs_shorter_than_the_checkpoint_says_are_refused(finished, tmp_path):
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    (copy / "summary.json").unlink()
+    (copy / "evaluation.jsonl").write_text("")
+    with pytest.raises(InputError, match=r"evaluation.jsonl"):
+        resume(copy)
+
+
+def test_loaded_agents_act_as_they_did(finished):
+    run = load(finished)
+    assert run.step == 600 and run.summary["status"] == "finished"
+    rows = evaluate(run, episodes=5)
+    last = [row for row in run.evaluation if row["step"] == 600]
+    for fresh, stored in zip(rows, last, strict=True):
+        assert fresh["exact_return"] == pytest.approx(stored["exact_return"], rel=1e-5)
+    assert evaluate(run, episodes=5) == rows
+    assert evaluate(run, episodes=5, evaluation_seed=1) != rows
+    other = evaluate(run, episodes=5, env={"horizon": 30})
+    assert other[0]["exact_return"] != rows[0]["exact_return"]
+    with pytest.raises(InputError, match="seed"):
+        run.q_values(jnp.zeros(1), seed=77)
+
+
+def test_play_draws_an_episode(finished):
+    frames = play(finished, seed=3)
+    assert len(frames) > 1 and frames[0].ndim == 3 and frames[0].dtype == np.uint8
+
+
+def test_stops_do_not_depend_on_where_one_starts():
+    config = config_of()
+    stops, step = [], 0
+    while step < config.steps:
+        step = next_stop(config, step)
+        stops.append(step)
+    for start in range(0, config.steps):
+        assert next_stop(config, start) == min(s for s in stops if s > start)
+
+
+def test_several_environments_and_updates_per_turn(tmp_path):
+    config = config_of(**{"loop.num_envs": 4, "loop.train_every": 5, "loop.updates": 3,
+                          "value.n_step": 3, "run.checkpoint_every": 200,
+                          "replay.learning_starts": 140})  # fmt: skip
+    path = train(config, tmp_path / "run")
+    updates = sum(row["updates"] for row in rows_of(path) if row["seed"] == 0)
+    assert updates == (600 - 140) // 20 * 3
+    arrays = final_arrays(path)
+    assert arrays[".replay.rows.action"].shape == (2, 64, 4)
+    assert int(arrays[".replay.size"][0]) == 64
+
+
+def test_stored_codes_decode_to_the_observations_that_were_seen():
+    """A grid's replay holds state codes; decoding them gives the planes bit for bit."""
+    from gcr_rl.envs import make
+    from gcr_rl.envs.simulator import make_simulator
+
+    environment, params = make("RotMirrorGrid")
+    simulator = make_simulator(environment, params)
+    state, observation = simulator.reset(jax.random.key(0))
+    for t in range(20):
+        stored = simulator.encode(state, observation)
+        np.testing.assert_array_equal(simulator.decode(stored), observation)
+        assert stored.size <= 2
+        after = simulator.step(jax.random.key(t), state, jnp.int32(t % 4))
+        state, observation = after.state, after.observation
+
+
+def test_learning_reaches_the_optimum_of_a_small_task(tmp_path):
+    config = preset("Probe-TwoState", "ddqn", {
+        "steps": 1_500, "seeds": (0, 1), "network.hidden": (32,), "replay.learning_starts": 100,
+        "value.target_period": 50, "evaluation.every": 500, "run.log_every": 500,
+        "run.checkpoint_every": 1_500,
+    })  # fmt: skip
+    path = train(config, tmp_path / "run")
+    from gcr_rl.envs import task
+
+    optimum = task("Probe-TwoState").optimal_return()
+    last = [row for row in rows_of(path, "evaluation") if row["step"] == 1_500]
+    assert all(row["exact_return"] == pytest.approx(optimum, rel=1e-4) for row in last)
