@@ -1,0 +1,75 @@
+# Each target sets up its own virtual environment the first time and is quick the second.
+# Needs Python 3.11 or 3.12 and make; nothing else.
+
+PYTHON ?= $(shell command -v python3.12 >/dev/null 2>&1 && python3.12 --version >/dev/null 2>&1 && echo python3.12 || \
+	{ command -v python3.11 >/dev/null 2>&1 && python3.11 --version >/dev/null 2>&1 && echo python3.11 || echo python3; })
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+# Small networks run faster with one thread per kernel; compiled programs are kept.
+export XLA_FLAGS ?= --xla_cpu_multi_thread_eigen=false
+export JAX_COMPILATION_CACHE_DIR ?= $(CURDIR)/.cache/jax
+export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0.3
+
+.PHONY: help demo test test-all lint types contracts docs bench clean
+.DEFAULT_GOAL := help
+
+help: ## Show the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(VENV)/.base:
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' 2>/dev/null || \
+		{ echo "gcr-rl needs Python 3.11 or 3.12; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 | head -1). Set PYTHON=/path/to/python3.12" >&2; exit 2; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
+		{ echo "gcr-rl needs Python's venv module; install it (Debian: python3-venv) or set PYTHON=" >&2; exit 2; }
+	@echo "setting up $(VENV) ..."
+	@$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.core: $(VENV)/.base pyproject.toml constraints.txt
+	@echo "installing the library ..."
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.core
+	@echo "installing what the tests need ..."
+	@$(PIP) --editable '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	@echo "installing the peers of the benchmarks ..."
+	@$(PIP) --editable '.[bench]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.core
+	@echo "installing what the documentation needs ..."
+	@$(PIP) --editable '.[docs]'
+	@touch $@
+
+demo: $(VENV)/.core ## Train two methods on RotMirrorGrid and compare them
+	@$(BIN)/python -m gcr_rl.demo
+
+test: $(VENV)/.dev ## Run the tests (minutes)
+	@$(BIN)/python -m pytest
+
+test-all: $(VENV)/.dev ## Also the slow and the foreign tests; what is missing is skipped and named
+	@$(BIN)/python -m pytest -m 'slow or foreign'
+
+lint: $(VENV)/.dev ## Style
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+types: $(VENV)/.dev ## Types
+	@$(BIN)/mypy
+
+contracts: $(VENV)/.dev ## The rooms import one way
+	@$(BIN)/lint-imports
+
+docs: $(VENV)/.docs ## Build the documentation into site/
+	@$(BIN)/mkdocs build --strict --quiet && echo "documentation: site/index.html"
+
+bench: $(VENV)/.bench ## Run the speed benchmarks with their peers, results in benchmarks/results/
+	@for file in benchmarks/*.py; do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+
+clean: ## Remove the virtual environment and caches
+	rm -rf $(VENV) .cache site .pytest_cache .mypy_cache .ruff_cache
