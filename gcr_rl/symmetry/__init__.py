@@ -1,0 +1,74 @@
+"""Transforms of observations and relabellings of actions: operators, groups, enforcement.
+
+Never imports the order room, agents or training.
+"""
+
+from gcr_rl.symmetry.closure import Closed, ClosureStats, close_group
+from gcr_rl.symmetry.folding import LinearFirst
+from gcr_rl.symmetry.group import (
+    Group,
+    bucket_level,
+    buckets,
+    composition,
+    describe,
+    from_elements,
+    generate,
+    trivial_group,
+)
+from gcr_rl.symmetry.operators import (
+    nearest_permutation,
+    newton_schulz,
+    permutation_entropy,
+    permutation_matrix,
+    polar,
+    procrustes,
+    sinkhorn,
+)
+from gcr_rl.symmetry.quotient import (
+    bucketed,
+    canonical_member,
+    class_ids,
+    equivariance_loss,
+    normalised_equivariance,
+    orbit_ids,
+    quotient,
+    reynolds,
+    transform_transitions,
+)
+from gcr_rl.symmetry.sorting import SortingGroup, sorting_group, sorting_quotient
+from gcr_rl.symmetry.vocabulary import Vocabulary
+
+__all__ = [
+    "Closed",
+    "ClosureStats",
+    "Group",
+    "LinearFirst",
+    "SortingGroup",
+    "Vocabulary",
+    "bucket_level",
+    "bucketed",
+    "buckets",
+    "canonical_member",
+    "class_ids",
+    "close_group",
+    "composition",
+    "describe",
+    "equivariance_loss",
+    "from_elements",
+    "generate",
+    "nearest_permutation",
+    "newton_schulz",
+    "normalised_equivariance",
+    "orbit_ids",
+    "permutation_entropy",
+    "permutation_matrix",
+    "polar",
+    "procrustes",
+    "quotient",
+    "reynolds",
+    "sinkhorn",
+    "sorting_group",
+    "sorting_quotient",
+    "transform_transitions",
+    "trivial_group",
+]
