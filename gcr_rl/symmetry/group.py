@@ -5,6 +5,7 @@ Q(o, a) = Q(T_g o, relabel[g, a]) and Q(o, .) = Π_gᵀ Q(T_g o, .) with Π_g[b,
 """
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -131,11 +132,9 @@ def from_elements(
 
 def composition(group: Group) -> Int[np.ndarray, "g g"]:
     """``table[g, h]`` of the valid elements of a concrete group, by transforms and actions."""
-    order = int(group.order)
-    pairs = [(_element_at(group.transforms, g), np.asarray(group.relabel)[g]) for g in range(order)]
-    if isinstance(group.transforms, FunctionBank):
-        raise InputError("group", "functions", "a group of block gathers")
-    table = tables.composition_table(pairs, _compose_pairs, _pair_key)
+    relabel = np.asarray(group.relabel)
+    pairs = [(_element_at(group.transforms, g), relabel[g]) for g in range(int(group.order))]
+    table = tables.composition_table(pairs, partial(_compose_pairs, group.transforms), _pair_key)
     if table is None:
         raise InputError("group", "not closed", "a group made by generate()")
     return table
@@ -160,16 +159,11 @@ def _elements(vocabulary: Vocabulary, keys: list[int]) -> list[Any]:
 def _close(vocabulary: Vocabulary, pairs: list[Pair], num_actions: int, limit: int) -> list[Pair]:
     (identity,) = _elements(vocabulary, [vocabulary.identity])
     start: Pair = (identity, np.arange(num_actions, dtype=np.int32))
-    table = vocabulary.compose
     known: dict[Any, Int[np.ndarray, " actions"]] = {_transform_key(identity): start[1]}
 
     def compose(first: Pair, second: Pair) -> Pair:
         """The product, refused where its transform already has another relabelling."""
-        if isinstance(vocabulary.transforms, FunctionBank):
-            assert table is not None
-            product: Pair = (int(table[first[0], second[0]]), first[1][second[1]])
-        else:
-            product = _compose_pairs(first, second)
+        product = _compose_pairs(vocabulary.transforms, first, second)
         relabel = known.setdefault(_transform_key(product[0]), product[1])
         if not np.array_equal(relabel, product[1]):
             raise InputError(
@@ -219,8 +213,12 @@ def _element_at(transforms: TransformList, g: int) -> Any:
     return index, np.ones_like(index) if transforms.sign is None else np.asarray(transforms.sign[g])
 
 
-def _compose_pairs(first: Pair, second: Pair) -> Pair:
-    return compose_signed(first[0], second[0]), first[1][second[1]]
+def _compose_pairs(transforms: TransformList, first: Pair, second: Pair) -> Pair:
+    if isinstance(transforms, FunctionBank):
+        product: Any = transforms.products[first[0]][second[0]]
+    else:
+        product = compose_signed(first[0], second[0])
+    return product, first[1][second[1]]
 
 
 def _transform_key(element: Any) -> Any:

@@ -168,6 +168,8 @@ class FunctionBank(eqx.Module):
     choice: Int[Array, " g"]
     functions: tuple[Callable[[Any], Any], ...] = eqx.field(static=True)
     observation_shape: tuple[int, ...] = eqx.field(static=True)
+    products: tuple[tuple[int, ...], ...] = eqx.field(static=True)
+    """``products[i][j]``: the function that equals function i after function j."""
 
     @property
     def size(self) -> int:
@@ -189,7 +191,9 @@ class FunctionBank(eqx.Module):
 
     def take(self, elements: Int[Array, " n"]) -> "FunctionBank":
         """The sub-list ``elements``, in their order."""
-        return FunctionBank(self.choice[elements], self.functions, self.observation_shape)
+        return FunctionBank(
+            self.choice[elements], self.functions, self.observation_shape, self.products
+        )
 
     def scores(self, observation: Observation) -> Int[Array, " g"]:
         """hash(T_g o) for every g."""

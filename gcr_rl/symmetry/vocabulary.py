@@ -221,7 +221,8 @@ def _from_functions(
                 )  # fmt: skip
             table[g, h] = matches[0]
     tables.check_group(table, "functions")
-    bank = FunctionBank(jnp.arange(size), tuple(maps), tuple(example.shape))
+    products = tuple(tuple(row) for row in table.tolist())
+    bank = FunctionBank(jnp.arange(size), tuple(maps), tuple(example.shape), products)
     return Vocabulary(tuple(names), bank, tuple(range(1, size)), table, tables.inverses(table))
 
 
