@@ -174,7 +174,7 @@ def _nearest_rows(
     return rows[jnp.argmin(distance, axis=-1)]
 
 
-def _products(bank: Bank) -> Bank:
+def _products(bank: Bank) -> tuple[Float[Array, "k k d d"], Float[Array, "k k a a"]]:
     transforms, permutations = bank
     return (
         jnp.einsum("gij,hjk->ghik", transforms, transforms),

@@ -26,6 +26,8 @@ from gcr_rl.symmetry.vocabulary import (
     signed_rows,
 )
 
+Relabelling = Sequence[int] | Int[np.ndarray, " actions"]
+
 
 class Group(eqx.Module):
     """Elements 0..order-1 (the identity first), padded to ``capacity`` with masked identities.
@@ -91,7 +93,7 @@ def trivial_group(vocabulary: Vocabulary, num_actions: int, capacity: int = 1) -
 
 def generate(
     vocabulary: Vocabulary,
-    certified: Mapping[int, Sequence[int]],
+    certified: Mapping[int, Relabelling],
     num_actions: int,
     capacity: int | None = None,
     limit: int = 64,

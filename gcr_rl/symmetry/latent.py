@@ -136,7 +136,7 @@ def losses(
     features: Float[Array, "batch d"],
     values: Float[Array, "batch a"],
     head: Callable[[Any], Any],
-    step: Int[Array, ""],
+    step: Int[Array, ""] | int,
     settings: LatentSettings,
 ) -> LatentLosses:
     """L_sym = λ_eq L_eq^local + γ_grp (R_id + R_clo + R_inv + R_ord) + γ_perm R_perm + γ_div R_div.
@@ -170,7 +170,7 @@ def losses(
 def _group_terms(
     bank: LatentBank,
     permutations: Float[Array, "k a a"],
-    step: Int[Array, ""],
+    step: Int[Array, ""] | int,
     settings: LatentSettings,
 ) -> tuple[Array, ...]:
     """R_id, R_clo, R_inv, R_ord, R_div, the last four every ``penalty_period`` updates, scaled.
@@ -202,7 +202,7 @@ def _group_terms(
     return (anchor, *lax.cond(step % settings.penalty_period == 0, terms, lambda: nothing))
 
 
-def retract(bank: LatentBank, step: Int[Array, ""]) -> tuple[LatentBank, Float[Array, ""]]:
+def retract(bank: LatentBank, step: Int[Array, ""] | int) -> tuple[LatentBank, Float[Array, ""]]:
     """One Newton–Schulz step for element ``step mod K``, and its ||WᵀW - I|| before it."""
     turn = step % len(bank.transforms)
     element = bank.transforms[turn]
@@ -230,7 +230,7 @@ def maybe_contract(
     features: Float[Array, "batch d"],
     values: Float[Array, "batch a"],
     head: Callable[[Any], Any],
-    step: Int[Array, ""],
+    step: Int[Array, ""] | int,
     settings: LatentSettings,
 ) -> LatentBank:
     """:func:`contract` every ``contraction_period`` updates (keep ``step`` out of any vmap)."""

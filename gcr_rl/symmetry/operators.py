@@ -19,7 +19,7 @@ def sinkhorn(logits: Float[Array, "n n"], iterations: int = 20) -> Float[Array, 
     Rows sum to one exactly (they come last), columns up to the error of the iteration.
     """
 
-    def normalise(_: int, log_s: Array) -> Array:
+    def normalise(_: Array | int, log_s: Array) -> Array:
         log_s = log_s - jax.nn.logsumexp(log_s, axis=0, keepdims=True)
         return log_s - jax.nn.logsumexp(log_s, axis=1, keepdims=True)
 
@@ -42,7 +42,7 @@ def nearest_permutation(scores: Float[Array, "n n"]) -> Int[Array, " n"]:
     return jnp.zeros_like(rows).at[columns].set(rows).astype(jnp.int32)
 
 
-def permutation_matrix(relabel: Int[Array, " n"]) -> Float[Array, "n n"]:
+def permutation_matrix(relabel: Int[Array, "*k n"]) -> Float[Array, "*k n n"]:
     """Π with Π[relabel[a], a] = 1."""
     return jax.nn.one_hot(relabel, relabel.shape[-1], axis=-2)
 

@@ -4,7 +4,7 @@ Blocks b_1..b_n of an observation may be exchanged if the actions tied to them a
 alike. The canonical member has the blocks' contents sorted by a fixed hash of the content.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from gcr_rl.errors import InputError
+from gcr_rl.symmetry.group import Relabelling
 from gcr_rl.symmetry.operators import check_permutations
 from gcr_rl.symmetry.quotient import QFunction
 from gcr_rl.symmetry.transforms import (
@@ -41,7 +42,7 @@ class SortingGroup(eqx.Module):
 
 def sorting_group(
     vocabulary: Vocabulary,
-    certified: Mapping[int, Sequence[int]],
+    certified: Mapping[int, Relabelling],
     num_actions: int,
     capacity: int | None = None,
 ) -> SortingGroup:

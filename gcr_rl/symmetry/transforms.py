@@ -21,7 +21,8 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from gcr_rl.errors import InputError
 
-Observation = Shaped[Array, "..."]
+Observation = Shaped[Array, "..."] | Shaped[np.ndarray, "..."]
+Element = Int[Array, ""] | Int[np.ndarray, ""] | int
 _HASH_SEED = 20_240_607
 IN_BOUNDS: dict[str, Any] = {"mode": "promise_in_bounds", "wrap_negative_indices": False}
 """Options of a gather whose indices need no care: the care costs more than the gather."""
@@ -58,13 +59,14 @@ class Layout:
 
     def split(self, observation: Observation) -> Shaped[Array, "blocks width"]:
         """The observation as one row per block."""
+        observation = jnp.asarray(observation)
         if not self.is_reshape:
             pairs = [n for pair in zip(self.grid, self.block, strict=True) for n in pair]
             axes = (*range(0, len(pairs), 2), *range(1, len(pairs), 2))
             observation = observation.reshape(pairs).transpose(axes)
         return observation.reshape(self.num_blocks, -1)
 
-    def join(self, rows: Shaped[Array, "blocks width"]) -> Observation:
+    def join(self, rows: Shaped[Array, "blocks width"]) -> Shaped[Array, "..."]:
         """The inverse of :meth:`split`."""
         if self.is_reshape:
             return rows.reshape(self.shape)
@@ -93,7 +95,7 @@ class BlockGather(eqx.Module):
         """The shape of an observation."""
         return self.layout.shape
 
-    def at(self, element: Int[Array, ""], observation: Observation) -> Observation:
+    def at(self, element: Element, observation: Observation) -> Observation:
         """T_element o."""
         rows = _gather_rows(self.layout.split(observation), self.index, element)
         if self.sign is not None:
@@ -126,7 +128,7 @@ class BlockGather(eqx.Module):
 
 
 def _gather_rows(
-    rows: Shaped[Array, "blocks width"], index: Int[Array, "g blocks"], element: Int[Array, ""]
+    rows: Shaped[Array, "blocks width"], index: Int[Array, "g blocks"], element: Element
 ) -> Shaped[Array, "blocks width"]:
     """rows[index[element]]; number by number for integers, which is the fast way in a batch."""
     if jnp.issubdtype(rows.dtype, jnp.floating):
@@ -139,7 +141,7 @@ def _gather_rows(
 
 
 @custom_vmap
-def _gather_integers(values: Int[Array, " n"], index: Int[Array, " m"]) -> Int[Array, " m"]:
+def _gather_integers(values: Shaped[Array, " n"], index: Int[Array, " m"]) -> Shaped[Array, " m"]:
     """values[index]. A batch is gathered from one flat array: vmap's own rule is slower on CPU.
 
     For integers only: they have no gradient, which a custom batching rule could not carry.
@@ -181,7 +183,7 @@ class FunctionBank(eqx.Module):
         """The shape of an observation."""
         return self.observation_shape
 
-    def at(self, element: Int[Array, ""], observation: Observation) -> Observation:
+    def at(self, element: Element, observation: Observation) -> Observation:
         """T_element o."""
         return lax.switch(self.choice[element], self.functions, observation)
 
@@ -251,7 +253,7 @@ def hash_rows(rows: Shaped[Array, "blocks width"]) -> Int[Array, " blocks"]:
 def hash_observation(observation: Observation, stream: int = 0) -> Int[Array, ""]:
     """sum_i weight_i * word(o_i) modulo 2^32."""
     weights = jnp.asarray(hash_weights(observation.shape, stream))
-    return jnp.sum(weights * hash_words(observation))
+    return jnp.sum(weights * hash_words(jnp.asarray(observation)))
 
 
 def check_observation(observation: Any, shape: tuple[int, ...]) -> None:

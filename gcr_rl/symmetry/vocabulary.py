@@ -17,6 +17,7 @@ from gcr_rl.errors import InputError
 from gcr_rl.symmetry import tables
 from gcr_rl.symmetry.transforms import (
     BlockGather,
+    Element,
     FunctionBank,
     Layout,
     Observation,
@@ -67,7 +68,7 @@ class Vocabulary:
             raise InputError("transform", name, f"one of {', '.join(self.names)}")
         return self.names.index(name)
 
-    def apply(self, index: Int[Array, ""] | int, observation: Observation) -> Observation:
+    def apply(self, index: Element, observation: Observation) -> Observation:
         """T_index o; ``index`` may be traced."""
         check_observation(observation, self.shape)
         if isinstance(index, int) and not 0 <= index < self.size:

@@ -269,3 +269,15 @@ def test_permutation_oracle_has_the_stated_convention():
     # Π_g[b, a] = 1 composes as the transforms do: relabel[gh] = relabel[g][relabel[h]].
     rows = permutations_of("S3")
     assert {tuple(r) for r in np.asarray(S3.relabel)[:6].tolist()} == set(rows)
+
+
+def test_every_seed_may_have_its_own_group():
+    q = network("mlp")
+    groups = [generate(GRID, {g: RELABEL[g]}, num_actions=4, capacity=8) for g in (1, 4)]
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *groups)
+    o = jnp.asarray(RNG.integers(0, 2, (2, 3, *SHAPE)), jnp.uint8)
+    for wrap in (reynolds, quotient, lambda f, g: reynolds(shown(f), g)):
+        together = jax.vmap(lambda g, b, wrap=wrap: jax.vmap(wrap(q, g))(b))(stacked, o)
+        for seed in range(2):
+            alone = jax.vmap(wrap(q, groups[seed]))(o[seed])
+            np.testing.assert_allclose(together[seed], alone, atol=1e-6)

@@ -176,7 +176,8 @@ def test_an_open_list_of_gathers_is_refused():
     from gcr_rl.symmetry.transforms import Layout
     from gcr_rl.symmetry.vocabulary import from_signed
 
-    turn = [(np.arange(4), np.ones(4)), (np.array([1, 2, 3, 0]), np.ones(4))]
+    ones = np.ones(4, int)
+    turn = [(np.arange(4), ones), (np.array([1, 2, 3, 0]), ones)]
     with pytest.raises(InputError, match="closed under composition"):
         from_signed(Layout((4,), (1,)), ["identity", "shift"], turn)
 
