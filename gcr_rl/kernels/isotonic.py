@@ -18,7 +18,7 @@ from gcr_rl.kernels.isotonic_newton import precision, solve
 from gcr_rl.kernels.isotonic_program import Program, apply, apply_transpose, gather
 
 MAX_ITERATIONS = 60
-CPU_CHUNK = 4
+CPU_CHUNK = 2
 
 
 class Order(NamedTuple):

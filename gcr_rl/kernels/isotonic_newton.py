@@ -29,12 +29,15 @@ from gcr_rl.kernels.isotonic_program import (
     solve_factored,
 )
 
-FIRST_ORDER_STEPS = 24
+FIRST_ORDER_STEPS = 32
 SETTLED_WINDOW = 4
 SETTLED_CHANGES = 2  # a support that moved by more is not worth a factorisation
 STABLE_CHANGES = 1  # the interior's active set may move by this much and still be polished
 POLISH_ROUNDS = 3
+POLISH_GAIN = 0.7  # a further round must have something to gain
 POLISH_WHILE_BELOW = 0.1  # residual above which the active set was simply wrong
+LATE = 20  # iterations after which an interior that is still far off is left to diverge
+NEAR = 1e-3
 WARM_FLOOR = 0.05  # multipliers and slacks start at least this far inside
 TO_BOUNDARY = 0.9995
 
@@ -55,12 +58,15 @@ def precision(dtype: jnp.dtype) -> Precision:
     interior step; residual to stop at and to accept; and how far, in units of the largest
     violation, a feasible point is looked for."""
     if dtype == jnp.float64:
-        return Precision(1e9, 1e7, 1e-10, 1e-10, 1e-7, 1e7)
-    return Precision(3e5, 3e3, 1e-6, 1e-6, 1e-4, 2e4)
+        return Precision(1e9, 1e7, 1e-10, 1e-10, 1e-7, 1e6)
+    return Precision(3e5, 3e3, 1e-6, 1e-6, 1e-4, 5e3)
 
 
 class Iterate(NamedTuple):
-    """What a problem of the batch carries from one Newton step to the next."""
+    """What a problem of the batch carries from one Newton step to the next.
+
+    ``rows`` is C y, ``polished`` the residual of the last polish in a row of them.
+    """
 
     y: Float[Array, "batch nodes"]
     rows: Float[Array, "batch edges"]
@@ -72,6 +78,7 @@ class Iterate(NamedTuple):
     active: Bool[Array, "batch edges"]
     polishing: Bool[Array, " batch"]
     rounds: Int[Array, " batch"]
+    polished: Float[Array, " batch"]
     best_multipliers: Float[Array, "batch edges"]
     best_residual: Float[Array, " batch"]
     infeasible: Bool[Array, " batch"]
@@ -88,14 +95,15 @@ class Dual(NamedTuple):
     iterations: Int[Array, " batch"]
 
 
-def _start(program: Program, num_nodes: int) -> Iterate:
+def _start(program: Program, num_nodes: int) -> tuple[Iterate, Int[Array, " batch"]]:
+    """First-order steps, and how far from settled each problem's support still is."""
     batch, dtype = program.bound.shape[0], program.bound.dtype
     multipliers, moved = accelerated_dual(program, num_nodes, FIRST_ORDER_STEPS, SETTLED_WINDOW)
     y = apply_transpose(program, multipliers, num_nodes)
     rows = apply(program, y)
     live = program.live
     trivial = ~jnp.any(live & (program.bound > 0), 1)
-    return Iterate(
+    state = Iterate(
         y=y,
         rows=rows,
         multipliers=multipliers,
@@ -106,12 +114,14 @@ def _start(program: Program, num_nodes: int) -> Iterate:
         active=jnp.zeros_like(live),
         polishing=~trivial & (moved <= SETTLED_CHANGES),
         rounds=jnp.zeros(batch, jnp.int32),
+        polished=jnp.full(batch, jnp.inf, dtype),
         best_multipliers=jnp.zeros_like(multipliers),
         best_residual=jnp.where(trivial, 0.0, jnp.inf).astype(dtype),
         infeasible=jnp.zeros(batch, bool),
         done=trivial,
         iterations=jnp.zeros(batch, jnp.int32),
     )
+    return state, moved
 
 
 def _room(value: Array, change: Array, other: Array, other_change: Array) -> Array:
@@ -138,6 +148,7 @@ class _Step(NamedTuple):
     multipliers: Array
     slack: Array
     active: Array
+    ascent: Array
 
 
 def _first(state: Iterate) -> Bool[Array, "batch 1"]:
@@ -211,6 +222,7 @@ def _newton_step(program: Program, state: Iterate, num_nodes: int) -> _Step:
     pull = jnp.where(polishing, restore, corrector)
     y = jnp.where(polishing, system.y + y_change, system.y)
     multipliers = jnp.where(first, system.multipliers + change, system.multipliers)
+    restoring = change
     y_change, rows_change, change = _direction(program, system, y, multipliers, pull)
     slack_change = rows_change + system.primal + limits.regularization * change
     slack_change = jnp.where(program.live, slack_change, 0.0)
@@ -224,6 +236,7 @@ def _newton_step(program: Program, state: Iterate, num_nodes: int) -> _Step:
         multipliers=multipliers,
         slack=slack,
         active=program.live & (multipliers > slack),
+        ascent=jnp.where(polishing, restoring, length * change),
     )
 
 
@@ -253,10 +266,12 @@ def _advance(program: Program, state: Iterate, num_nodes: int) -> Iterate:
     residual = jnp.where(jnp.isfinite(residual), residual, jnp.inf)
     better = (residual < state.best_residual) & ~state.done
     best_residual = jnp.where(better, residual, state.best_residual)
-    ascent = step.multipliers - jnp.where(polishing, state.multipliers, state.interior_multipliers)
-    infeasible = state.infeasible | (_contradicts(program, ascent, num_nodes) & ~state.done)
+    infeasible = state.infeasible | (_contradicts(program, step.ascent, num_nodes) & ~state.done)
     settled = jnp.sum(step.active != state.active, 1) <= STABLE_CHANGES
-    again = (residual < POLISH_WHILE_BELOW) & (state.rounds + 1 < POLISH_ROUNDS)
+    settled &= (state.iterations < LATE) | (residual < NEAR)
+    again = (state.rounds + 1 < POLISH_ROUNDS) & (
+        residual < jnp.minimum(POLISH_WHILE_BELOW, POLISH_GAIN * state.polished)
+    )
     interior = {
         "interior_y": jnp.where(polishing, state.interior_y, step.y),
         "interior_rows": jnp.where(polishing, state.interior_rows, step.rows),
@@ -270,6 +285,7 @@ def _advance(program: Program, state: Iterate, num_nodes: int) -> Iterate:
         active=jnp.where(polishing, state.active, step.active),
         polishing=jnp.where(state.polishing, again, settled),
         rounds=jnp.where(state.polishing, state.rounds + 1, 0),
+        polished=jnp.where(state.polishing, residual, jnp.inf),
         best_multipliers=jnp.where(better[:, None], step.multipliers, state.best_multipliers),
         best_residual=best_residual,
         infeasible=infeasible,
@@ -279,35 +295,52 @@ def _advance(program: Program, state: Iterate, num_nodes: int) -> Iterate:
     )
 
 
-def _solve_lockstep(program: Program, num_nodes: int, max_iterations: int) -> Dual:
+def _iterate(program: Program, state: Iterate, num_nodes: int, limit: int) -> Iterate:
+    """At most ``limit`` Newton steps, until every problem is done."""
+
     def unfinished(carry: tuple[Array, Iterate]) -> Array:
-        return (carry[0] < max_iterations) & ~jnp.all(carry[1].done)
+        return (carry[0] < limit) & ~jnp.all(carry[1].done)
 
     def body(carry: tuple[Array, Iterate]) -> tuple[Array, Iterate]:
         return carry[0] + 1, _advance(program, carry[1], num_nodes)
 
-    zero = jnp.zeros((), jnp.int32)
-    _, last = lax.while_loop(unfinished, body, (zero, _start(program, num_nodes)))
-    return Dual(last.best_multipliers, last.best_residual, last.infeasible, last.iterations)
+    return lax.while_loop(unfinished, body, (jnp.zeros((), jnp.int32), state))[1]
 
 
 def solve(program: Program, num_nodes: int, max_iterations: int, chunk: int) -> Dual:
-    """argmin ½‖y‖² s.t. C y >= b for every problem of the batch, ``chunk`` of them at a time.
+    """argmin ½‖y‖² s.t. C y >= b for every problem of the batch.
 
-    A chunk ends with its slowest problem: small chunks waste fewer steps, large ones spread
-    the cost of dispatch.
+    One Newton step for all of them, then ``chunk`` at a time, the easy ones first: a chunk
+    ends with its slowest problem, and one that is done costs nothing.
     """
     batch = program.bound.shape[0]
+    start, moved = _start(program, num_nodes)
+    state = _iterate(program, start, num_nodes, 1)
     if batch <= chunk:
-        return _solve_lockstep(program, num_nodes, max_iterations)
-    short = -batch % chunk
+        state = _iterate(program, state, num_nodes, max_iterations - 1)
+    else:
+        queue = jnp.argsort(jnp.where(state.done, -1, moved))
+        state = lax.cond(
+            jnp.all(state.done),
+            lambda state: state,
+            lambda state: _in_chunks(program, state, num_nodes, max_iterations - 1, chunk, queue),
+            state,
+        )
+    return Dual(state.best_multipliers, state.best_residual, state.infeasible, state.iterations)
 
-    def split(leaf: Array) -> Array:
-        padded = jnp.pad(leaf, ((0, short), (0, 0)))
-        return padded.reshape(-1, chunk, leaf.shape[1])
 
-    solved = lax.map(
-        lambda part: _solve_lockstep(part, num_nodes, max_iterations),
-        jax.tree.map(split, program),
-    )
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:batch], solved)
+def _in_chunks(
+    program: Program,
+    state: Iterate,
+    num_nodes: int,
+    limit: int,
+    chunk: int,
+    queue: Int[Array, " batch"],
+) -> Iterate:
+    batch = queue.shape[0]
+    # The last chunk is filled up with the easiest problems, solved twice to the same end.
+    filled = jnp.concatenate([queue, queue[: -batch % chunk]]).reshape(-1, chunk)
+    parts = jax.tree.map(lambda leaf: leaf[filled], (program, state))
+    solved = lax.map(lambda part: _iterate(part[0], part[1], num_nodes, limit), parts)
+    place = jnp.argsort(queue)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[place], solved)

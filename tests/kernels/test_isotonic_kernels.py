@@ -117,12 +117,17 @@ def test_thousands_of_small_graphs_with_everything(wide):
         found = jax.jit(jax.vmap(lambda v, o, w, f: project(v, o, node_weight=w, frozen=f)))(
             values, order, weight, frozen
         )
-    codes = []
+    feasible = np.zeros(count, bool)
+    result = np.asarray(found.result)
     for i in range(count):
         one = jax.tree.map(lambda leaf, i=i: leaf[i], order)
         expected = reference_project(values[i], one, node_weight=weight[i], frozen=frozen[i])
-        codes.append(Result.SUCCESS if expected.feasible else Result.INFEASIBLE)
-        atol = 1e-6 if wide else 1e-3
-        np.testing.assert_allclose(found.values[i], expected.values, atol=atol, err_msg=str(i))
-    np.testing.assert_array_equal(found.result, codes)
-    assert 0 < np.mean(codes) < 2
+        feasible[i] = expected.feasible
+        if expected.feasible:
+            error = np.abs(np.asarray(found.values[i], np.float64) - expected.values).max()
+            assert error <= (1e-6 if wide else 1e-3), i
+    np.testing.assert_array_equal(result == Result.SUCCESS, feasible)
+    # In float32 a contradiction of a part in a thousand may be too shallow to certify.
+    unsure = np.sum(result == Result.NOT_CONVERGED)
+    assert unsure <= (0 if wide else 0.005 * count)
+    assert 0 < feasible.sum() < count
