@@ -239,6 +239,9 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
         "evaluation.every": 500,
     },
 }
+TASK_PRESETS["CartPole-v1"] = TASK_PRESETS["CartPole"]
+for _probe in ("TwoState", "C4", "D4", "Order", "Cycle", "NoSymmetry"):
+    TASK_PRESETS[f"Probe-{_probe}"] = {"steps": 10_000}
 
 METHOD_PRESETS: dict[tuple[str, str], dict[str, Any]] = {}
 

@@ -7,6 +7,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 
+def pick(q: Float[Array, " actions"], action: Int[Array, ""]) -> Float[Array, ""]:
+    """q[action], as a masked sum: under vmap an index would be a gather, and its gradient a
+    scatter, both slower than this for the few actions that there are."""
+    return jnp.sum(jnp.where(jnp.arange(q.shape[0]) == action, q, 0.0))
+
+
 def td_target(
     reward_t: Float[Array, ""],
     discount_t: Float[Array, ""],
@@ -17,7 +23,7 @@ def td_target(
 
     DQN selects by the target network itself, Double-DQN by the online one.
     """
-    chosen = q_t_target[jnp.argmax(q_t_selector)]
+    chosen = pick(q_t_target, jnp.argmax(q_t_selector))
     return jax.lax.stop_gradient(reward_t + discount_t * chosen)
 
 
@@ -25,7 +31,7 @@ def td_error(
     q_tm1: Float[Array, " actions"], a_tm1: Int[Array, ""], target_t: Float[Array, ""]
 ) -> Float[Array, ""]:
     """The nudge: y - Q(s, a)."""
-    return target_t - q_tm1[a_tm1]
+    return target_t - pick(q_tm1, a_tm1)
 
 
 def regression_loss(

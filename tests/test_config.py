@@ -78,6 +78,14 @@ def test_unknown_names_suggest_the_nearest():
     assert "did you mean" not in str(unknown_name("x", "qqqqqq", ["abc"]))
 
 
+def test_a_preset_spends_the_budget_that_the_task_states():
+    from gcr_rl.envs import TASKS
+
+    for name, task in TASKS.items():
+        assert preset(name).steps == task.budget, name
+    assert preset("CartPole-v1").value == preset("CartPole").value
+
+
 def test_every_field_has_a_dotted_name_and_every_method_validates():
     assert "replay.batch_size" in dotted_names() and "steps" in dotted_names()
     for method in METHODS:

@@ -49,12 +49,14 @@ class ValueAgent:
         self,
         state: AgentState,
         observation: PyTree,
-        key: PRNGKeyArray,
+        draws: Float[Array, "envs 2"],
         epsilon: Float[Array, ""],
     ) -> Int[Array, " envs"]:
-        """Epsilon-greedy actions for a batch of observations (leaves [envs, ...])."""
+        """Epsilon-greedy actions for a batch of observations (leaves [envs, ...]).
+
+        ``draws`` are uniform in [0, 1): whether to explore, and where to.
+        """
         greedy = jnp.argmax(jax.vmap(lambda o: self.q_values(state, o))(observation), axis=-1)
-        draws = jax.random.uniform(key, (greedy.shape[0], 2))
         random = (draws[:, 1] * self.num_actions).astype(greedy.dtype)
         return jnp.where(draws[:, 0] < epsilon, random, greedy)
 

@@ -1,0 +1,1 @@
+"""From rollouts to records, from records to numbers; no plots."""

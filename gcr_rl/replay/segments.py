@@ -16,6 +16,9 @@ def n_step_return(
     m steps terminated) and s' the observation after them, where m is the smaller of n and
     the steps left in the episode: the target is R + g V(s').
     """
+    if n == 1:  # every step belongs to its own episode: no mask, nothing to look up
+        first = jax.tree.map(lambda leaf: leaf[0], segment.steps)
+        return first.reward, discount * (1.0 - first.terminated), first.next_observation
     mask = segment.mask[:n]
     steps = jax.tree.map(lambda leaf: leaf[:n], segment.steps)
     powers = discount ** jnp.arange(n)

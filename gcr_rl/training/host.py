@@ -18,10 +18,11 @@ from gcr_rl.agents import make_value_agent
 from gcr_rl.config import Config
 from gcr_rl.envs.external import ExternalSlots, ExternalTask
 from gcr_rl.evaluation.rollouts import Evaluation
+from gcr_rl.kernels.random import folded_uniform
 from gcr_rl.networks import ObservationSpec
 from gcr_rl.replay import make_uniform
 from gcr_rl.training.loop import Learner, Program, epsilon_at, no_stats
-from gcr_rl.training.state import ChunkStats, TrainState, streams
+from gcr_rl.training.state import SEED_AXES, ChunkStats, TrainState, streams
 from gcr_rl.types import Transition
 
 _EVALUATION_OFFSET = 1_000_003
@@ -35,31 +36,31 @@ class HostProgram:
         self._config, self._task = config, task
         spec = ObservationSpec(task.shape, str(task.dtype), task.scale)
         agent = make_value_agent(config, spec, task.num_actions)
-        replay = make_uniform(
-            config.replay.capacity, config.loop.num_envs, config.replay.batch_size,
-            agent.segment_length,
-        )  # fmt: skip
+        replay = make_uniform(config.replay.capacity, config.loop.num_envs, agent.segment_length)
         self._learner = Learner(config, None, replay, agent)  # type: ignore[arg-type]
         self._slots: ExternalSlots | None = None
         self._compile()
 
     def _compile(self) -> None:
-        learner = self._learner
+        learner, config = self._learner, self._config
 
         @jax.jit
         def act(state: TrainState, step: Array, epsilon: Array) -> Array:
             def one(seed_state: TrainState) -> Array:
-                key = jax.random.fold_in(seed_state.streams.exploration, step)
-                return learner.agent.act(seed_state.agent, seed_state.observation, key, epsilon)
+                draws = folded_uniform(
+                    seed_state.streams.exploration, step, (config.loop.num_envs, 2)
+                )
+                return learner.agent.act(seed_state.agent, seed_state.observation, draws, epsilon)
 
-            return jax.vmap(one)(state)
+            return jax.vmap(one, in_axes=(SEED_AXES,))(state)
 
         @partial(jax.jit, donate_argnums=0)
         def record(
             state: TrainState, stats: ChunkStats, transition: Transition, following: Array
         ) -> Any:
             transition = transition._replace(observation=state.observation)
-            state, stats = jax.vmap(learner.record)(state, stats, transition)
+            record_all = jax.vmap(learner.record, (SEED_AXES, 0, 0), (SEED_AXES, 0))
+            state, stats = record_all(state, stats, transition)
             return state._replace(observation=following), stats
 
         self._act, self._record = act, record
@@ -85,7 +86,7 @@ class HostProgram:
         def one(seed: Array) -> TrainState:
             return self._learner.assemble(streams(seed), (), observation, observation)
 
-        return jax.vmap(one)(seeds)
+        return jax.vmap(one, out_axes=SEED_AXES)(seeds)
 
     def chunk(
         self, state: TrainState, start: int, iterations: int, learning: bool

@@ -19,9 +19,10 @@ from gcr_rl.agents.value import UpdateMetrics
 from gcr_rl.config import Config, ExplorationConfig
 from gcr_rl.envs.simulator import Simulator
 from gcr_rl.evaluation.rollouts import Evaluation, Evaluator
+from gcr_rl.kernels.random import folded_bits, folded_keys, folded_uniform
 from gcr_rl.networks import ObservationSpec
 from gcr_rl.replay import Replay, make_uniform
-from gcr_rl.training.state import ChunkStats, Streams, TrainState, streams
+from gcr_rl.training.state import SEED_AXES, ChunkStats, Streams, TrainState, streams
 from gcr_rl.types import Transition
 
 
@@ -73,9 +74,9 @@ class Learner:
     ) -> tuple[TrainState, ChunkStats]:
         """One step of every environment of one seed; ``step`` counts from 1."""
         num_envs = self.config.loop.num_envs
-        explore_key = jax.random.fold_in(state.streams.exploration, step)
-        action = self.agent.act(state.agent, state.observation, explore_key, epsilon)
-        keys = jax.random.split(jax.random.fold_in(state.streams.environment, step), (2, num_envs))
+        draws = folded_uniform(state.streams.exploration, step, (num_envs, 2))
+        action = self.agent.act(state.agent, state.observation, draws, epsilon)
+        keys = folded_keys(state.streams.environment, step, (2, num_envs))
         after = jax.vmap(self.simulator.step)(keys[0], state.environment, action)
         fresh_environment, fresh_observation = jax.vmap(self.simulator.reset)(keys[1])
         done = after.terminated | after.truncated
@@ -114,7 +115,8 @@ class Learner:
         self, state: TrainState, stats: ChunkStats, step: Int[Array, ""], index: Int[Array, ""]
     ) -> tuple[TrainState, ChunkStats]:
         """One update of one seed; ``index`` counts the updates of the run."""
-        segments = self.replay.sample(state.replay, jax.random.fold_in(state.streams.replay, index))
+        bits = folded_bits(state.streams.replay, index, (self.config.replay.batch_size,))
+        segments = self.replay.sample(state.replay, bits)
         agent, metrics = self.agent.update(state.agent, segments)
         bad = ~jnp.isfinite(metrics.loss) & (stats.first_bad_step < 0)
         stats = stats._replace(
@@ -133,7 +135,8 @@ class Learner:
         def once(j: Array, carry: tuple[TrainState, ChunkStats]) -> Any:
             # Counting from the environment step keeps the replay keys independent of chunks.
             index = step * count + j
-            return jax.vmap(self.learn, in_axes=(0, 0, None, None))(*carry, step, index)
+            learn = jax.vmap(self.learn, (SEED_AXES, 0, None, None), (SEED_AXES, 0))
+            return learn(*carry, step, index)
 
         return repeat(count, once, (state, stats))
 
@@ -171,9 +174,7 @@ def make_learner(config: Config, simulator: Simulator) -> Learner:
         simulator.observation_shape, simulator.observation_dtype, simulator.observation_scale
     )
     agent = make_value_agent(config, spec, simulator.num_actions, simulator.decode)
-    replay = make_uniform(
-        config.replay.capacity, config.loop.num_envs, config.replay.batch_size, agent.segment_length
-    )
+    replay = make_uniform(config.replay.capacity, config.loop.num_envs, agent.segment_length)
     return Learner(config, simulator, replay, agent)
 
 
@@ -185,6 +186,7 @@ def make_program(config: Config, simulator: Simulator, evaluator: Evaluator) -> 
     """
     learner = make_learner(config, simulator)
     loop = config.loop
+    interact_all = jax.vmap(learner.interact, (SEED_AXES, 0, None, None), (SEED_AXES, 0))
 
     def turn(
         start: Array, learning: bool, i: Array, carry: tuple[TrainState, ChunkStats]
@@ -194,7 +196,7 @@ def make_program(config: Config, simulator: Simulator, evaluator: Evaluator) -> 
         def interact(j: Array, inner: tuple[TrainState, ChunkStats]) -> Any:
             now = step + (j + 1) * loop.num_envs
             epsilon = epsilon_at(now, config.exploration, config.steps)
-            return jax.vmap(learner.interact, in_axes=(0, 0, None, None))(*inner, now, epsilon)
+            return interact_all(*inner, now, epsilon)
 
         carry = repeat(loop.train_every, interact, carry)
         if not learning:
@@ -210,7 +212,7 @@ def make_program(config: Config, simulator: Simulator, evaluator: Evaluator) -> 
 
     @jax.jit
     def init(seeds: Int[Array, " seeds"]) -> TrainState:
-        return jax.vmap(lambda seed: learner.init(streams(seed)))(seeds)
+        return jax.vmap(lambda seed: learner.init(streams(seed)), out_axes=SEED_AXES)(seeds)
 
     @jax.jit
     def evaluate(state: TrainState, index: Array, tables: PyTree) -> Evaluation:

@@ -1,6 +1,6 @@
 """What a training run carries from step to step, and where its randomness comes from."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
@@ -31,7 +31,7 @@ def streams(seed: Int[Array, ""]) -> Streams:
 
 
 class TrainState(NamedTuple):
-    """The state of one seed; a run stacks one per seed along the first axis of every leaf."""
+    """The state of one seed; a run stacks one per seed along the axes of ``SEED_AXES``."""
 
     agent: AgentState
     replay: ReplayState
@@ -39,6 +39,18 @@ class TrainState(NamedTuple):
     observation: PyTree
     episode_return: Float[Array, " envs"]
     streams: Streams
+
+
+# The axis of the seeds in every leaf. All seeds write their replay in step, so its cursor is
+# shared: with one cursor per seed a write would be a scatter instead of a slice.
+SEED_AXES: Any = cast(Any, TrainState)(
+    agent=0,
+    replay=cast(Any, ReplayState)(rows=0, cursor=None, size=None),
+    environment=0,
+    observation=0,
+    episode_return=0,
+    streams=0,
+)
 
 
 class ChunkStats(NamedTuple):

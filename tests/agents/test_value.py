@@ -7,7 +7,7 @@ import pytest
 
 from gcr_rl.agents import make_value_agent
 from gcr_rl.agents.value import make_optimiser, move_target, total_updates
-from gcr_rl.config import OptimiserConfig, preset
+from gcr_rl.config import Config, OptimiserConfig, preset
 from gcr_rl.envs import make
 from gcr_rl.envs.finite import optimal_q
 from gcr_rl.networks import ObservationSpec
@@ -17,7 +17,7 @@ SPEC = ObservationSpec((4,), "float32")
 
 
 def agent_for(**overrides):
-    return make_value_agent(preset("CartPole", "ddqn", overrides), SPEC, 3)
+    return make_value_agent(Config("CartPole").replace(overrides), SPEC, 3)
 
 
 def batch_of(key, size=16, length=1):
@@ -102,7 +102,7 @@ def test_clipping_bounds_the_gradient_norm():
 
 
 def test_total_updates_counts_learning_phases():
-    config = preset("CartPole", "ddqn", {"steps": 3_000, "loop.updates": 2})
+    config = Config("CartPole").replace({"steps": 3_000, "loop.updates": 2})
     assert total_updates(config) == 4_000
 
 
@@ -111,7 +111,8 @@ def test_epsilon_greedy_frequencies():
     state = agent.init(jax.random.key(0))
     observation = jnp.ones((4_000, 4))
     greedy = int(jnp.argmax(agent.q_values(state, observation[0])))
-    actions = np.asarray(agent.act(state, observation, jax.random.key(1), jnp.float32(0.3)))
+    draws = jax.random.uniform(jax.random.key(1), (4_000, 2))
+    actions = np.asarray(agent.act(state, observation, draws, jnp.float32(0.3)))
     counts = np.bincount(actions, minlength=3) / 4_000
     expected = np.full(3, 0.1)
     expected[greedy] = 0.8

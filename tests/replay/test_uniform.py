@@ -27,8 +27,8 @@ def row(t: int, done_at: tuple[int, ...] = ()) -> Transition:
     )
 
 
-def filled(steps: int, done_at: tuple[int, ...] = (), batch: int = 256):
-    replay = make_uniform(ENVS * ROWS, ENVS, batch, LENGTH)
+def filled(steps: int, done_at: tuple[int, ...] = ()):
+    replay = make_uniform(ENVS * ROWS, ENVS, LENGTH)
     state = replay.init(row(0))
     for t in range(steps):
         state = replay.add(state, row(t, done_at))
@@ -38,7 +38,7 @@ def filled(steps: int, done_at: tuple[int, ...] = (), batch: int = 256):
 @pytest.mark.parametrize("steps", [3, 8, 9, 13, 21])
 def test_segments_are_consecutive_steps_of_one_environment_and_never_cross_the_cursor(steps):
     replay, state = filled(steps)
-    segment = replay.sample(state, jax.random.key(0))
+    segment = replay.sample(state, jax.random.bits(jax.random.key(0), (256,)))
     time, env = np.moveaxis(np.asarray(segment.steps.observation), -1, 0)
     np.testing.assert_array_equal(np.diff(time, axis=1), 1.0)
     assert (env == env[:, :1]).all()
@@ -48,8 +48,8 @@ def test_segments_are_consecutive_steps_of_one_environment_and_never_cross_the_c
 
 
 def test_starts_are_uniform():
-    replay, state = filled(13, batch=6_000)
-    segment = replay.sample(state, jax.random.key(1))
+    replay, state = filled(13)
+    segment = replay.sample(state, jax.random.bits(jax.random.key(1), (6_000,)))
     first = np.asarray(segment.steps.observation)[:, 0]
     cells = (first[:, 0] - 5) * ENVS + first[:, 1]
     counts = np.bincount(cells.astype(int), minlength=(ROWS - LENGTH + 1) * ENVS)
@@ -64,8 +64,8 @@ def test_can_sample_needs_a_whole_segment():
 
 def test_steps_after_an_episode_end_are_masked():
     _, state = filled(8, done_at=(4,))
-    replay = make_uniform(ENVS * ROWS, ENVS, 256, LENGTH)
-    segment = replay.sample(state, jax.random.key(2))
+    replay = make_uniform(ENVS * ROWS, ENVS, LENGTH)
+    segment = replay.sample(state, jax.random.bits(jax.random.key(2), (256,)))
     time = np.asarray(segment.steps.observation)[..., 0]
     crosses = (time > 4) & (time[:, :1] <= 4)
     np.testing.assert_array_equal(np.asarray(segment.mask), ~crosses)
