@@ -50,10 +50,10 @@ demo: $(VENV)/.core ## Train two methods on RotMirrorGrid and compare them
 	@$(BIN)/python -m gcr_rl.demo
 
 test: $(VENV)/.dev ## Run the tests (minutes)
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
 
 test-all: $(VENV)/.dev ## Also the slow and the foreign tests; what is missing is skipped and named
-	@$(BIN)/python -m pytest -m 'slow or foreign'
+	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile -m 'slow or foreign'
 
 lint: $(VENV)/.dev ## Style
 	@$(BIN)/ruff check .
