@@ -193,15 +193,16 @@ METHODS: dict[str, Method] = {
 TASK_PRESETS: dict[str, dict[str, Any]] = {
     "CartPole": {
         "steps": 50_000,
-        "optimiser.learning_rate": 5e-4,
         "optimiser.schedule": "linear",
+        "optimiser.clip_norm": 1.0,
         "value.loss": "squared",
         "value.n_step": 3,
-        "value.target_period": 50,
-        "loop.train_every": 50,
-        "loop.updates": 50,
-        "exploration.end": 0.01,
-        "exploration.fraction": 0.1,
+        "value.target_period": 1,
+        "value.target_rate": 0.02,
+        "loop.train_every": 250,
+        "loop.updates": 250,
+        "exploration.end": 0.1,
+        "exploration.fraction": 0.2,
     },
     "RotMirrorGrid": {
         "steps": 60_000,
