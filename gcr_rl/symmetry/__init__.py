@@ -3,7 +3,9 @@
 Never imports the order room, agents or training.
 """
 
+from gcr_rl.symmetry.certificate import CertificateSettings
 from gcr_rl.symmetry.closure import Closed, ClosureStats, close_group
+from gcr_rl.symmetry.discovery import PARTS, Discovery, discover
 from gcr_rl.symmetry.folding import LinearFirst
 from gcr_rl.symmetry.group import (
     Group,
@@ -15,6 +17,7 @@ from gcr_rl.symmetry.group import (
     generate,
     trivial_group,
 )
+from gcr_rl.symmetry.lenses import Evidence
 from gcr_rl.symmetry.operators import (
     nearest_permutation,
     newton_schulz,
@@ -39,8 +42,12 @@ from gcr_rl.symmetry.sorting import SortingGroup, sorting_group, sorting_quotien
 from gcr_rl.symmetry.vocabulary import Vocabulary
 
 __all__ = [
+    "PARTS",
+    "CertificateSettings",
     "Closed",
     "ClosureStats",
+    "Discovery",
+    "Evidence",
     "Group",
     "LinearFirst",
     "SortingGroup",
@@ -53,6 +60,7 @@ __all__ = [
     "close_group",
     "composition",
     "describe",
+    "discover",
     "equivariance_loss",
     "from_elements",
     "generate",

@@ -1,0 +1,263 @@
+"""The statistics of the certificate: paired tests, verdicts, support, homomorphism.
+
+A model gives every held-out transition two scores: how well (o, a) -> o' is predicted, and how
+well its image (T o, Π a) -> T o' is. T may be a symmetry only if the second is no worse.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from gcr_rl.errors import InputError
+from gcr_rl.symmetry.lookup import CLIP
+from gcr_rl.symmetry.vocabulary import (
+    Vocabulary,
+    compose_signed,
+    invert_signed,
+    signed_key,
+    signed_rows,
+)
+
+PASSED, SILENT, CONTRADICTED = 1, 0, -1
+
+
+@dataclass(frozen=True)
+class CertificateSettings:
+    """Thresholds of the certificate; the defaults are those of the published figures."""
+
+    z: float = 2.33
+    """Standard errors that every confidence bound keeps away."""
+    min_count: int = 20
+    """Transitions per action (and per kind of event) that a model must cover before it speaks."""
+    agreement: float = 0.9
+    """Least lower bound of an action's agreement, relative to the identity's own agreement."""
+    identity_agreement: float = 0.5
+    """Least agreement of the inverse head itself, per action."""
+    tolerance: float = 0.25
+    """Nats per transition by which an image may be predicted worse than its original.
+
+    A contradiction costs about 5 nats: 0.25 is one contradiction in twenty transitions."""
+    fit: float = 1.0
+    """A table speaks if its own mean score on held-out transitions is at least -fit nats."""
+    r_squared: float = 0.9
+    """A regression speaks if it explains this share of the variance, in every coordinate."""
+    min_events: int = 1
+    """Explained reward or termination events that make a provisional certificate a full one."""
+    untested_events: int = 10
+    """With more events than this and no model that explains them, nothing is provisional."""
+    support_slack: float = 1.5
+    """How much farther than usual (90 % quantile) an image's nearest neighbour may be."""
+    support_share: float = 0.5
+    """The share of images that must be as near as that."""
+    head_steps: int = 400
+    """Gradient steps of the inverse head."""
+    max_rows: int = 4096
+    """Transitions that models of patches and nearest neighbours look at; the rest is thinned."""
+
+    def __post_init__(self) -> None:
+        for field in ("z", "tolerance", "fit", "support_slack"):
+            if not getattr(self, field) > 0:
+                raise InputError(field, getattr(self, field), "a positive number")
+        for field in ("agreement", "identity_agreement", "r_squared", "support_share"):
+            if not 0 <= getattr(self, field) <= 1:
+                raise InputError(field, getattr(self, field), "a share from 0 to 1")
+        for field in ("min_count", "min_events", "head_steps", "max_rows"):
+            if getattr(self, field) < 1:
+                raise InputError(field, getattr(self, field), "at least 1")
+
+
+class Scores(NamedTuple):
+    """One model's scores; NaN where it has no opinion.
+
+    ``group`` splits the transitions that are tested apart (by action, by kind of event), -1
+    leaves one out. An ``invariant`` model cannot tell an image from its original, so it needs
+    to fit and nothing else.
+    """
+
+    name: str
+    identity: Float[np.ndarray, " n"]
+    images: Float[np.ndarray, "k n"]
+    group: Int[np.ndarray, " n"]
+    fits: bool
+    invariant: bool = False
+    min_count: int | None = None
+
+
+class Verdict(NamedTuple):
+    """What a part of the certificate says of every transform."""
+
+    verdict: Int[np.ndarray, " k"]
+    """PASSED, SILENT or CONTRADICTED."""
+    bound: Float[np.ndarray, " k"]
+    """The worst lower bound over models that speak and groups; NaN if none does."""
+    covered: Int[np.ndarray, " k"]
+    """Transitions that the models that speak could compare."""
+    doubt: Bool[np.ndarray, " k"]
+    """Whether a model has seen too little to contradict, yet what it saw looks bad."""
+
+
+def table_fits(
+    identity: Float[np.ndarray, " n"], group: Int[np.ndarray, " n"], fit: float, least: int
+) -> bool:
+    """Whether every group that is seen ``least`` times has a mean score of at least -fit."""
+    known = ~np.isnan(identity) & (group >= 0)
+    if not known.any():
+        return False
+    for g in np.unique(group[known]):
+        mine = identity[known & (group == g)]
+        if len(mine) >= least and mine.mean() < -fit:
+            return False
+    return True
+
+
+def judge(
+    scores: Scores,
+    moved: Bool[np.ndarray, "k n"],
+    cluster: Int[np.ndarray, " n"],
+    settings: CertificateSettings,
+) -> Verdict:
+    """Paired differences image - original, per group, with standard errors over episodes.
+
+    A transform passes if in every group mean - z·se - CLIP/n >= -tolerance, and is contradicted
+    if in some group mean + z·se < -tolerance.
+    """
+    count = len(moved)
+    result = silence(count)
+    if not scores.fits:
+        return result
+    present = np.unique(scores.group[scores.group >= 0])
+    least = scores.min_count or settings.min_count
+    for k in range(count):
+        difference = scores.images[k] - scores.identity
+        known = moved[k] & ~np.isnan(difference) & (scores.group >= 0)
+        bounds = [
+            _bound(difference[known & (scores.group == g)], cluster[known & (scores.group == g)],
+                   settings.z, scores.invariant, least)
+            for g in present
+        ]  # fmt: skip
+        number = np.array([b[0] for b in bounds])
+        lower, middle, upper = (np.array([b[i] for b in bounds]) for i in (1, 2, 3))
+        result.covered[k] = number.sum()
+        enough = number >= least
+        result.doubt[k] = ((number >= 3) & (upper < -settings.tolerance)).any()
+        if enough.any():
+            hardly = (2 * middle - upper)[enough]  # the lower bound before caution
+            result.doubt[k] |= hardly.min() < -settings.tolerance
+            result.bound[k] = lower[enough].min()
+        if (enough & (upper < -settings.tolerance)).any():
+            result.verdict[k] = CONTRADICTED
+        elif enough.all() and (lower >= -settings.tolerance).all():
+            result.verdict[k] = PASSED
+    return result
+
+
+def silence(count: int) -> Verdict:
+    """No model speaks."""
+    return Verdict(
+        np.zeros(count, int),
+        np.full(count, np.nan),
+        np.zeros(count, int),
+        np.zeros(count, bool),
+    )
+
+
+def combine(verdicts: list[Verdict]) -> Verdict:
+    """One contradiction outweighs everything; a model in doubt keeps another from passing."""
+    table = np.stack([v.verdict for v in verdicts])
+    bound = np.stack([v.bound for v in verdicts])
+    doubt = np.asarray(np.stack([v.doubt for v in verdicts]).any(axis=0))
+    contradicted = (table == CONTRADICTED).any(axis=0)
+    passed = (table == PASSED).any(axis=0) & ~doubt
+    verdict = np.where(contradicted, CONTRADICTED, np.where(passed, PASSED, SILENT))
+    worst = np.where(np.isnan(bound), np.inf, bound).min(axis=0)
+    covered = np.stack([v.covered for v in verdicts]).max(axis=0)
+    return Verdict(verdict, np.where(np.isinf(worst), np.nan, worst), covered, doubt)
+
+
+def _bound(
+    difference: Float[np.ndarray, " m"],
+    cluster: Int[np.ndarray, " m"],
+    z: float,
+    invariant: bool,
+    least: int,
+) -> tuple[int, float, float, float]:
+    """(n, lower bound, mean, upper bound); errors inside an episode may all be one error."""
+    number = len(difference)
+    if number == 0:
+        return 0, np.nan, np.nan, np.nan
+    mean = float(difference.mean())
+    _, place = np.unique(cluster, return_inverse=True)
+    total = np.bincount(place, weights=difference - mean)
+    error = z * float(np.sqrt(np.square(total).sum())) / number
+    caution = 0.0 if invariant else CLIP / max(number, least)
+    return number, mean - error - caution, mean, mean + error
+
+
+def support_verdict(
+    original: Float[np.ndarray, " q"],
+    image: Float[np.ndarray, " q"],
+    settings: CertificateSettings,
+) -> tuple[int, float]:
+    """(verdict, share of images whose neighbour is near): the paper's α as a test.
+
+    Near means within ``support_slack`` times the 90 % quantile of the originals' distances.
+    """
+    if len(original) < settings.min_count:
+        return SILENT, float("nan")
+    reach = settings.support_slack * float(np.quantile(original, 0.9)) + 1e-6
+    share = float((image <= reach).mean())
+    return (PASSED if share >= settings.support_share else CONTRADICTED), share
+
+
+def consistent(
+    vocabulary: Vocabulary,
+    relabel: Int[np.ndarray, "g actions"],
+    candidate: Bool[np.ndarray, " g"],
+    refused: Bool[np.ndarray, " g"],
+) -> Bool[np.ndarray, " g"]:
+    """The largest part of the candidates, dropped greedily, that is free of conflicts.
+
+    A conflict of g and h: relabel[gh] differs from relabel[g]∘relabel[h] although gh is a
+    candidate, or gh was refused, so that the generated group would enforce it nevertheless.
+    Open vocabularies of involutions are checked on conjugates ghg⁻¹, which they list.
+    """
+    kept = candidate.copy()
+    kept[vocabulary.identity] = True
+    while True:
+        members = np.flatnonzero(kept)
+        conflicts = np.zeros(vocabulary.size, int)
+        for g, h, product, row in _products(vocabulary, relabel, members):
+            wrong = not np.array_equal(row, relabel[product]) if kept[product] else refused[product]
+            if wrong:
+                for one in {g, h} | ({product} if kept[product] else set()):
+                    conflicts[one] += 1
+        conflicts[vocabulary.identity] = 0
+        if not conflicts.any():
+            return kept & candidate
+        kept[int(conflicts.argmax())] = False
+
+
+def _products(
+    vocabulary: Vocabulary, relabel: Int[np.ndarray, "g actions"], members: Int[np.ndarray, " m"]
+) -> list[tuple[int, int, int, Int[np.ndarray, " actions"]]]:
+    """(g, h, element, relabelling that it must have) for all products that the list contains."""
+    found = []
+    if vocabulary.compose is not None:
+        for g in members:
+            for h in members:
+                product = int(vocabulary.compose[g, h])
+                found.append((int(g), int(h), product, relabel[g][relabel[h]]))
+        return found
+    rows = signed_rows(vocabulary)
+    place = {signed_key(row): i for i, row in enumerate(rows)}
+    for g in members:
+        inverse = int(vocabulary.inverse[g])
+        found.append((int(g), int(g), inverse, np.argsort(relabel[g])))
+        for h in members:
+            turned = compose_signed(compose_signed(rows[g], rows[h]), invert_signed(rows[g]))
+            if signed_key(turned) in place:
+                row = relabel[g][relabel[h][np.argsort(relabel[g])]]
+                found.append((int(g), int(h), place[signed_key(turned)], row))
+    return found

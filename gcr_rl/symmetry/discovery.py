@@ -1,0 +1,354 @@
+"""From transitions to certified symmetries: the five parts of the certificate put together.
+
+``discover`` judges one sample; ``Watch`` (see :mod:`gcr_rl.symmetry.watch`) does so on a schedule.
+"""
+
+from dataclasses import dataclass
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, Int, PRNGKeyArray
+
+from gcr_rl.errors import InputError
+from gcr_rl.symmetry import inverse, lookup
+from gcr_rl.symmetry.certificate import (
+    CONTRADICTED,
+    PASSED,
+    SILENT,
+    CertificateSettings,
+    Scores,
+    Verdict,
+    combine,
+    consistent,
+    judge,
+    support_verdict,
+)
+from gcr_rl.symmetry.codes import join
+from gcr_rl.symmetry.lenses import Evidence, Sample, forward_scores, reward_scores, thinned
+from gcr_rl.symmetry.relabel import (
+    ActionClasses,
+    action_classes,
+    agreement,
+    count_predictions,
+    relabelling,
+    wilson,
+)
+from gcr_rl.symmetry.vocabulary import Vocabulary
+
+PARTS = ("support", "agreement", "forward", "reward", "homomorphism")
+SUPPORT_QUERIES, SUPPORT_REFERENCES = 256, 2048
+
+
+@dataclass(frozen=True, eq=False)
+class Discovery:
+    """What a sample says of every transform of a vocabulary; row 0 is the identity.
+
+    ``verdict[p, g]`` is 1 (passed), 0 (silent: too little seen) or -1 (contradicted) for the
+    parts of ``PARTS``; ``statistic[p, g]`` is the number that was compared with its threshold.
+    """
+
+    relabel: Int[np.ndarray, "g actions"]
+    certified: Bool[np.ndarray, " g"]
+    provisional: Bool[np.ndarray, " g"]
+    """Everything passed but rewards and ends, of which too few events have been seen."""
+    trivial: Bool[np.ndarray, " g"]
+    verdict: Int[np.ndarray, "parts g"]
+    statistic: Float[np.ndarray, "parts g"]
+    counts: Int[np.ndarray, "g actions actions"]
+    """Evidence counts C_g[a, b] of the inverse head, 0 where T was refused before."""
+    classes: ActionClasses
+    transitions: int
+    events: int
+    head: str
+    """The inverse head that was read: "table" or "learned"."""
+
+    @property
+    def refused(self) -> Bool[np.ndarray, " g"]:
+        """Transforms that some part contradicts."""
+        return (self.verdict == CONTRADICTED).any(axis=0)
+
+    def relabellings(self, provisional: bool = True) -> dict[int, list[int]]:
+        """{element: relabelling} for :func:`gcr_rl.symmetry.generate`, trivial ones left out."""
+        chosen = self.certified | (self.provisional & provisional)
+        return {int(g): self.relabel[g].tolist() for g in np.flatnonzero(chosen) if g > 0}
+
+    def log(self) -> dict[str, float]:
+        """Every statistic as a plain number, ``part/element``."""
+        found = {
+            "certified": float(self.certified[1:].sum()),
+            "provisional": float(self.provisional[1:].sum()),
+            "trivial": float(self.trivial[1:].sum()),
+            "transitions": float(self.transitions),
+            "events": float(self.events),
+            "identity_agreement": float(self.statistic[1, 0]),
+            "action_classes": float(len(np.unique(self.classes.label))),
+        }
+        for p, part in enumerate(PARTS):
+            found[f"{part}/passed"] = float((self.verdict[p, 1:] == PASSED).sum())
+            for g in np.flatnonzero(~np.isnan(self.statistic[p])):
+                found[f"{part}/{g}"] = float(self.statistic[p, g])
+        return found
+
+
+def discover(
+    evidence: Evidence,
+    vocabulary: Vocabulary,
+    num_actions: int,
+    settings: CertificateSettings | None = None,
+    *,
+    key: PRNGKeyArray | None = None,
+) -> Discovery:
+    """Which T_g are symmetries, with which relabelling: certified on held-out transitions.
+
+    Parts that cost little come first, and a transform that one of them contradicts or leaves
+    open goes no further. Uncertified transforms change nothing.
+    """
+    settings = settings or CertificateSettings()
+    key = jax.random.key(0) if key is None else key
+    evidence = _checked(evidence, vocabulary, num_actions)
+    sample = Sample(evidence, vocabulary, num_actions, settings.max_rows)
+    size = vocabulary.size
+    verdict, statistic = np.zeros((5, size), int), np.full((5, size), np.nan)
+
+    verdict[0], statistic[0] = support(sample, settings)
+    alive = np.flatnonzero((verdict[0] == PASSED) & ~sample.trivial)
+    counts, classes, head = inverse_counts(sample, alive, settings, key)
+    relabel = np.tile(np.arange(num_actions, dtype=np.int32), (size, 1))
+    relabel[alive] = relabelling(counts[alive], classes) if len(alive) else relabel[alive]
+    verdict[1], statistic[1] = agreements(sample, counts, relabel, classes, alive, settings)
+
+    alive = alive[verdict[1, alive] == PASSED]
+    if len(alive):
+        scores = forward_scores(sample, alive, relabel[alive], settings)
+        judged = _judged(scores, sample, alive, settings)
+        verdict[2, alive], statistic[2, alive] = judged.verdict, judged.bound
+        alive = alive[judged.verdict == PASSED]
+    doubtful = alive[:0]
+    if len(alive):
+        scores = reward_scores(sample, alive, relabel[alive], settings)
+        judged = _judged_rewards(scores, sample, alive, settings)
+        verdict[3, alive], statistic[3, alive] = judged.verdict, judged.bound
+        doubtful = alive[judged.doubt]
+    events = int((sample.kind > 0).sum())
+    early = events < settings.untested_events
+    possible = np.zeros(size, bool)
+    possible[alive] = (verdict[3, alive] == PASSED) | (early & (verdict[3, alive] == SILENT))
+    possible[doubtful] = False
+    refused = (verdict == CONTRADICTED).any(axis=0)
+    agreed = consistent(vocabulary, relabel, possible, refused)
+    verdict[4] = np.where(possible, np.where(agreed, PASSED, CONTRADICTED), SILENT)
+    full = agreed & (verdict[3] == PASSED)
+    return Discovery(
+        relabel, full, agreed & ~full, sample.trivial, verdict, statistic, counts, classes,
+        len(sample.action), events, head,
+    )  # fmt: skip
+
+
+def support(
+    sample: Sample, settings: CertificateSettings
+) -> tuple[Int[np.ndarray, " g"], Float[np.ndarray, " g"]]:
+    """Part 4: is T o as near to other episodes as o is?
+
+    Where observations recur in other episodes (half of them), images must recur at least half
+    as often; elsewhere the distances of nearest neighbours are compared.
+    """
+    size, own = sample.vocabulary.size, sample.vocabulary.identity
+    verdict, statistic = np.zeros(size, int), np.full(size, np.nan)
+    by_action = sample.moved.astype(np.float32) @ np.eye(sample.num_actions)[sample.action]
+    asked = np.flatnonzero((by_action >= settings.min_count).all(axis=1))
+    base = float(sample.recurrence[own])
+    share = sample.recurrence[asked] / max(base, 1e-12)
+    if base >= 0.5:
+        statistic[asked] = share
+        verdict[asked] = np.where(share >= settings.support_share, PASSED, CONTRADICTED)
+        return verdict, statistic
+    # Long lists (swaps) are thinned out first: over many episodes, images that hardly ever recur
+    # where dozens should have are not supported, and their neighbours need not be sought.
+    expected = base * sample.moved[asked].sum(axis=1)
+    never = (expected >= 30) & (share < 0.2) & (sample.cluster.max() >= 50)
+    verdict[asked[never]], statistic[asked[never]] = CONTRADICTED, share[never]
+    for g in asked[~never]:
+        original, image = _distances(sample, int(g))
+        verdict[g], statistic[g] = support_verdict(original, image, settings)
+    return verdict, statistic
+
+
+def _distances(
+    sample: Sample, element: int
+) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
+    """Distances of o and of T o to their nearest neighbours in other episodes."""
+    observation, count = sample.evidence.observation, len(sample.action)
+    references = thinned(count, SUPPORT_REFERENCES)
+    moved = np.flatnonzero(sample.moved[element])
+    queries = moved[thinned(len(moved), SUPPORT_QUERIES)]
+    spread = observation.reshape(count, -1).std(axis=0) if sample.is_vector else np.ones(1)
+    unit = np.where(spread > 0, spread, 1.0)
+
+    def nearest(asked: np.ndarray) -> Float[np.ndarray, " q"]:
+        points = asked.reshape(len(queries), -1) / unit
+        known = observation[references].reshape(len(references), -1) / unit
+        points, known = points.astype(np.float32), known.astype(np.float32)
+        square = (points**2).sum(axis=1)[:, None] + (known**2).sum(axis=1) - 2 * points @ known.T
+        same = sample.cluster[queries][:, None] == sample.cluster[references][None, :]
+        return np.sqrt(np.maximum(np.where(same, np.inf, square).min(axis=1), 0.0))
+
+    return nearest(observation[queries]), nearest(sample.pair(element, queries)[0])
+
+
+def inverse_counts(
+    sample: Sample,
+    elements: Int[np.ndarray, " k"],
+    settings: CertificateSettings,
+    key: PRNGKeyArray,
+) -> tuple[Int[np.ndarray, "g a a"], ActionClasses, str]:
+    """Evidence counts of the head that knows its own actions best, table or learned.
+
+    Only transitions that changed something and that T moves are counted; the identity's counts
+    are over all that changed something.
+    """
+    actions, own = sample.num_actions, sample.vocabulary.identity
+    chosen = np.array([own, *elements])
+    used = np.flatnonzero(sample.changed)
+    best: tuple[float, np.ndarray, str] = (-1.0, np.zeros((len(chosen), 0), np.int32), "table")
+    heads = {"table": _read_table(sample, chosen, used)}
+    if sample.is_vector or sample.is_grid:
+        heads["learned"] = _read_learned(sample, chosen, used, settings, key)
+    for name, predicted in heads.items():
+        hits = (predicted[0] == sample.action[used]) & (predicted[0] >= 0)
+        share = float(hits.mean()) if len(hits) else 0.0
+        if share > best[0]:
+            best = (share, predicted, name)
+    counts = np.zeros((sample.vocabulary.size, actions, actions), np.int64)
+    for g, row in zip(chosen, best[1], strict=True):
+        counted = row if g == own else np.where(sample.moved[g, used], row, -1)
+        counts[g] = count_predictions(sample.action[used], counted[None], actions)[0]
+    changed = np.bincount(sample.action[used], minlength=actions)
+    taken = np.bincount(sample.action, minlength=actions)
+    return counts, action_classes(counts[own], changed, taken), best[2]
+
+
+def _read_table(
+    sample: Sample, chosen: Int[np.ndarray, " k"], used: Int[np.ndarray, " m"]
+) -> Int[np.ndarray, "k m"]:
+    pair = join(sample.before[:, used][chosen], sample.after[:, used][chosen])
+    action, cluster = sample.action[used].astype(np.uint64), sample.cluster[used]
+    known = lookup.table(pair[0], action, cluster)
+    read = [lookup.read_action(known, row, cluster, sample.num_actions) for row in pair]
+    return np.stack(read)
+
+
+def _read_learned(
+    sample: Sample,
+    chosen: Int[np.ndarray, " k"],
+    used: Int[np.ndarray, " m"],
+    settings: CertificateSettings,
+    key: PRNGKeyArray,
+) -> Int[np.ndarray, "k m"]:
+    """The learned head, fitted on one half of the episodes and read on the other."""
+    predicted = np.full((len(chosen), len(used)), -1, np.int32)
+    place = np.full(len(sample.action), -1)
+    place[used] = np.arange(len(used))
+
+    def windows(element: int, rows: np.ndarray, scale: inverse.Scaling | None) -> inverse.Windows:
+        pair = sample.pair(element, rows)
+        if scale is None:
+            return inverse.grid_windows(*pair)
+        return inverse.vector_windows(*pair, scale)
+
+    for half_key, (fitted, scored) in zip(jax.random.split(key), sample.halves(), strict=True):
+        fitted, scored = (rows[place[rows] >= 0] for rows in (fitted, scored))
+        fitted = fitted[thinned(len(fitted), settings.max_rows)] if len(fitted) else fitted
+        scored = scored[thinned(len(scored), settings.max_rows)] if len(scored) else scored
+        if len(fitted) < sample.num_actions or len(scored) == 0:
+            continue
+        pair = sample.pair(int(chosen[0]), fitted)
+        scale = None if sample.is_grid else inverse.scaling(*pair)
+        action = sample.action[fitted]
+        head = inverse.fit(
+            half_key, windows(int(chosen[0]), fitted, scale), action, sample.num_actions,
+            steps=settings.head_steps,
+        )  # fmt: skip
+        for k, element in enumerate(chosen):
+            predicted[k, place[scored]] = inverse.predict(
+                head, windows(int(element), scored, scale)
+            )
+    return predicted
+
+
+def agreements(
+    sample: Sample,
+    counts: Int[np.ndarray, "g a a"],
+    relabel: Int[np.ndarray, "g a"],
+    classes: ActionClasses,
+    elements: Int[np.ndarray, " k"],
+    settings: CertificateSettings,
+) -> tuple[Int[np.ndarray, " g"], Float[np.ndarray, " g"]]:
+    """Part 1: the worst action's Wilson bound, relative to the identity's own agreement."""
+    own = sample.vocabulary.identity
+    size = sample.vocabulary.size
+    hits, trials = agreement(counts, relabel, classes)
+    lower, upper = wilson(hits, trials, settings.z)
+    base = hits[own] / np.maximum(trials[own], 1)
+    active = ~classes.inert
+    verdict, statistic = np.zeros(size, int), np.full(size, np.nan)
+    knows = bool((base[active] >= settings.identity_agreement).all()) and bool(active.any())
+    alone = len(np.unique(classes.label)) == 1 and sample.num_actions > 1
+    statistic[own] = float(base[active].min()) if active.any() else np.nan
+    if not knows or alone:
+        return verdict, statistic
+    for g in elements:
+        low = lower[g, active] / base[active]
+        high = upper[g, active] / base[active]
+        statistic[g] = float(low.min())
+        if (trials[g, active] >= settings.min_count).all() and statistic[g] >= settings.agreement:
+            verdict[g] = PASSED
+        elif (high < settings.agreement).any():
+            verdict[g] = CONTRADICTED
+    verdict[own] = PASSED
+    return verdict, statistic
+
+
+def _judged(
+    scores: list[Scores],
+    sample: Sample,
+    elements: Int[np.ndarray, " k"],
+    settings: CertificateSettings,
+) -> Verdict:
+    moved = sample.moved[elements]
+    return combine([judge(one, moved, sample.cluster, settings) for one in scores])
+
+
+def _judged_rewards(
+    scores: list[Scores],
+    sample: Sample,
+    elements: Int[np.ndarray, " k"],
+    settings: CertificateSettings,
+) -> Verdict:
+    """As ``_judged``; silent while events are missing: constant rewards prove nothing."""
+    judged = _judged(scores, sample, elements, settings)
+    if (sample.kind > 0).sum() >= settings.min_events:
+        return judged
+    return judged._replace(verdict=np.minimum(judged.verdict, SILENT))
+
+
+def _checked(evidence: Evidence, vocabulary: Vocabulary, num_actions: int) -> Evidence:
+    """Host arrays of one length; refuses wrong shapes, actions and numbers."""
+    evidence = Evidence(*(np.asarray(part) for part in evidence))
+    count = len(evidence.action)
+    if count == 0:
+        raise InputError("evidence", "no transitions", "at least one transition")
+    for field, part in evidence._asdict().items():
+        if len(part) != count:
+            raise InputError(field, len(part), f"{count} entries, one per action")
+    for field in ("observation", "next_observation"):
+        part = getattr(evidence, field)
+        if part.shape[1:] != vocabulary.shape:
+            raise InputError(field, part.shape[1:], f"shape {vocabulary.shape}")
+        if np.issubdtype(part.dtype, np.floating) and not np.isfinite(part).all():
+            raise InputError(field, "not finite", "numbers without NaN or infinity")
+    if not np.isfinite(np.asarray(evidence.reward, float)).all():
+        raise InputError("reward", "not finite", "numbers without NaN or infinity")
+    low, high = int(evidence.action.min()), int(evidence.action.max())
+    if low < 0 or high >= num_actions:
+        raise InputError("action", (low, high), f"0 to {num_actions - 1}")
+    return evidence

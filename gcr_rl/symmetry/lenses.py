@@ -1,0 +1,345 @@
+"""Held-out transitions seen through the models that speak for them.
+
+Tables of whole observations (where observations recur), tables of 3x3 neighbourhoods (grids and
+images) and regressions (vectors). Each gives :class:`Scores` for forward dynamics and for
+rewards and ends. ``relabel[k]`` is the relabelling that goes with element ``elements[k]``.
+"""
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
+
+from gcr_rl.symmetry import lookup, smooth
+from gcr_rl.symmetry.certificate import CertificateSettings, Scores, table_fits
+from gcr_rl.symmetry.codes import image_codes, join, transformed
+from gcr_rl.symmetry.vocabulary import Vocabulary
+
+MAX_KINDS = 8
+"""Outcomes (reward, ended) that are told apart as kinds; more are a continuous reward."""
+
+
+class Evidence(NamedTuple):
+    """Transitions in the order of play, of a policy that tries every action.
+
+    ``episode`` numbers the episodes; ``next_observation`` is never the one after a reset.
+    """
+
+    observation: Shaped[np.ndarray, "n ..."]
+    action: Int[np.ndarray, " n"]
+    reward: Float[np.ndarray, " n"]
+    next_observation: Shaped[np.ndarray, "n ..."]
+    terminated: Bool[np.ndarray, " n"]
+    truncated: Bool[np.ndarray, " n"]
+    episode: Int[np.ndarray, " n"]
+
+
+class Sample:
+    """Evidence with its codes; everything is computed once, when it is first needed."""
+
+    def __init__(
+        self, evidence: Evidence, vocabulary: Vocabulary, num_actions: int, max_rows: int
+    ) -> None:
+        self.evidence, self.vocabulary, self.num_actions = evidence, vocabulary, num_actions
+        self.action = np.asarray(evidence.action, np.int64)
+        self.cluster = clusters(np.asarray(evidence.episode))
+        self.before = image_codes(vocabulary, evidence.observation)
+        self.after = image_codes(vocabulary, evidence.next_observation)
+        own = vocabulary.identity
+        self.changed = self.before[own] != self.after[own]
+        self.moved = (self.before != self.before[own]) | (self.after != self.after[own])
+        self.trivial = ~self.moved.any(axis=1)
+        self.kind, self.kinds = outcome_kinds(evidence.reward, evidence.terminated)
+        self.rows = thinned(len(self.action), max_rows)
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether the observation has rows and columns that the transforms move as cells."""
+        return self.evidence.observation.ndim in (3, 4) and self.vocabulary.swaps is None
+
+    @property
+    def is_vector(self) -> bool:
+        """Whether observations are vectors of real numbers."""
+        observation = self.evidence.observation
+        return observation.ndim == 2 and np.issubdtype(observation.dtype, np.floating)
+
+    @cached_property
+    def recurrence(self) -> Float[np.ndarray, " g"]:
+        """The share of moved T_g o that another episode contains; the identity's over all."""
+        known = lookup.table(self.before[0], self.before[0], self.cluster)
+        shares = []
+        for g, codes in enumerate(self.before):
+            asked = self.moved[g] if g != self.vocabulary.identity else np.ones(len(codes), bool)
+            seen = known.number(codes[asked], self.cluster[asked]) > 0
+            shares.append(float(seen.mean()) if asked.any() else np.nan)
+        return np.array(shares)
+
+    def pair(self, element: int, rows: Any) -> tuple[np.ndarray, np.ndarray]:
+        """(T o, T o') of the rows asked for."""
+        evidence = self.evidence
+        return (
+            transformed(self.vocabulary, element, evidence.observation[rows]),
+            transformed(self.vocabulary, element, evidence.next_observation[rows]),
+        )
+
+    def halves(self) -> list[tuple[np.ndarray, np.ndarray]]:
+        """(fitted on, scored on) twice: alternate episodes."""
+        odd = self.cluster % 2 == 1
+        first, second = np.flatnonzero(odd), np.flatnonzero(~odd)
+        return [(first, second), (second, first)]
+
+
+def clusters(episode: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
+    """Episodes numbered 0, 1, ...; fewer than four are cut into eight stretches of time."""
+    labels, place = np.unique(episode, return_inverse=True)
+    if len(labels) >= 4:
+        return place.astype(np.int64)
+    return (np.arange(len(episode)) * 8 // max(len(episode), 1)).astype(np.int64)
+
+
+def thinned(count: int, most: int) -> Int[np.ndarray, " m"]:
+    """At most ``most`` places, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
+
+
+def outcome_kinds(
+    reward: Float[np.ndarray, " n"], terminated: Bool[np.ndarray, " n"]
+) -> tuple[Int[np.ndarray, " n"], int]:
+    """(kind, number of kinds): 0 is the commonest (reward, terminated), the others are events."""
+    rounded = np.round(np.asarray(reward, float), 5) + 0.0
+    pair = np.stack([rounded, np.asarray(terminated, float)], axis=1)
+    _, place, number = np.unique(pair, axis=0, return_inverse=True, return_counts=True)
+    rank = np.empty(len(number), np.int64)
+    rank[np.argsort(-number, kind="stable")] = np.arange(len(number))
+    return rank[place.ravel()], len(number)
+
+
+def forward_scores(
+    sample: Sample,
+    elements: Int[np.ndarray, " k"],
+    relabel: Int[np.ndarray, "k actions"],
+    settings: CertificateSettings,
+) -> list[Scores]:
+    """Every model of the forward dynamics that this kind of observation has."""
+    found = [_exact(sample, elements, relabel, settings, reward=False)]
+    if sample.is_grid:
+        found.append(_patches(sample, elements, relabel, settings))
+    if sample.is_vector:
+        found += _regressions(sample, elements, relabel, settings)
+    return found
+
+
+def reward_scores(
+    sample: Sample,
+    elements: Int[np.ndarray, " k"],
+    relabel: Int[np.ndarray, "k actions"],
+    settings: CertificateSettings,
+) -> list[Scores]:
+    """Every model of rewards and ends that this kind of observation has."""
+    found = [_exact(sample, elements, relabel, settings, reward=True)]
+    if sample.is_grid:
+        found += _signatures(sample, elements, relabel, settings)
+    if sample.is_vector:
+        found += _classifiers(sample, elements, relabel, settings)
+    return found
+
+
+def _exact(
+    sample: Sample,
+    elements: Int[np.ndarray, " k"],
+    relabel: Int[np.ndarray, "k actions"],
+    settings: CertificateSettings,
+    reward: bool,
+) -> Scores:
+    """p(o' | o, a), or p(reward, end | o, a), by whole observations."""
+    own, cluster = sample.vocabulary.identity, sample.cluster
+    kind = sample.kind.astype(np.uint64)
+    key = join(sample.before[own], sample.action)
+    known = lookup.table(key, kind if reward else sample.after[own], cluster)
+    identity = known.score(key, kind if reward else sample.after[own], cluster)
+    images = np.stack(
+        [
+            known.score(
+                join(sample.before[g], row[sample.action]),
+                kind if reward else sample.after[g],
+                cluster,
+            )
+            for g, row in zip(elements, relabel, strict=True)
+        ]
+    )
+    group = _event_group(sample) if reward else sample.action
+    fits = table_fits(identity, group, settings.fit, settings.min_count)
+    return Scores("rewards of whole observations" if reward else "whole observations",
+                  identity, images, group, fits)  # fmt: skip
+
+
+def _event_group(sample: Sample) -> Int[np.ndarray, " n"]:
+    """0: the commonest outcome, 1: events; one group where most outcomes are events."""
+    event = (sample.kind > 0).astype(np.int64)
+    return event if event.mean() <= 0.5 else np.ones_like(event)
+
+
+def _spread(values: np.ndarray, rows: np.ndarray, count: int) -> np.ndarray:
+    """Values of the chosen rows at their places, NaN elsewhere."""
+    full = np.full((*values.shape[:-1], count), np.nan)
+    full[..., rows] = values
+    return full
+
+
+def _patches(
+    sample: Sample,
+    elements: Int[np.ndarray, " k"],
+    relabel: Int[np.ndarray, "k actions"],
+    settings: CertificateSettings,
+) -> Scores:
+    """p(content after | 3x3 neighbourhood, a) over the cells that changed or might have."""
+    rows, count = sample.rows, len(sample.action)
+    action, cluster = sample.action[rows], sample.cluster[rows]
+    cells = lookup.patches(*sample.pair(sample.vocabulary.identity, rows))
+    model = lookup.fit_patches(cells, action, cluster)
+    identity = lookup.score_patches(model, cells, action, cluster)
+    images = []
+    for g, row in zip(elements, relabel, strict=True):
+        image = lookup.patches(*sample.pair(int(g), rows))
+        images.append(lookup.score_patches(model, image, row[action], cluster))
+    fits = table_fits(identity, action, settings.fit, settings.min_count)
+    return Scores(
+        "neighbourhoods",
+        _spread(identity, rows, count),
+        _spread(np.stack(images), rows, count),
+        sample.action,
+        fits,
+    )
+
+
+def _signatures(
+    sample: Sample,
+    elements: Int[np.ndarray, " k"],
+    relabel: Int[np.ndarray, "k actions"],
+    settings: CertificateSettings,
+) -> list[Scores]:
+    """p(reward, end | what changed), without the action (then no image differs) and with it."""
+    own, cluster = sample.vocabulary.identity, sample.cluster
+    rows = np.arange(len(sample.action))
+    what = lookup.signature(lookup.patches(*sample.pair(own, rows)))
+    kind, group = sample.kind.astype(np.uint64), _event_group(sample)
+    plain = lookup.table(what, kind, cluster)
+    identity = explain_novelty(plain.score(what, kind, cluster), group)
+    found = [
+        Scores("rewards of changes", identity, np.tile(identity, (len(elements), 1)), group,
+               table_fits(identity, group, settings.fit, 1), invariant=True,
+               min_count=settings.min_events)
+    ]  # fmt: skip
+    known = lookup.table(join(what, sample.action), kind, cluster)
+    scored = known.score(join(what, sample.action), kind, cluster)
+    images = [known.score(join(what, row[sample.action]), kind, cluster) for row in relabel]
+    fits = table_fits(scored, group, settings.fit, settings.min_count)
+    return [*found, Scores("rewards of changes by action", scored, np.stack(images), group, fits)]
+
+
+def explain_novelty(
+    score: Float[np.ndarray, " n"], group: Int[np.ndarray, " n"], rate: float = 0.01
+) -> Float[np.ndarray, " n"]:
+    """An event whose change no other transition shows is explained, if such changes are rare.
+
+    Where at most ``rate`` of the other transitions are new, that an event coincides with a new
+    change by chance has that probability: it counts as predicted with probability 1/2.
+    """
+    new, ordinary = np.isnan(score), group == 0
+    if not ordinary.any() or new[ordinary].mean() > rate:
+        return score
+    return np.where(new & (group == 1), np.log(0.5), score)
+
+
+def _regressions(
+    sample: Sample,
+    elements: Int[np.ndarray, " k"],
+    relabel: Int[np.ndarray, "k actions"],
+    settings: CertificateSettings,
+    reward: bool = False,
+) -> list[Scores]:
+    """Squared errors of o' - o = W_a φ(o), one model a coordinate; or of reward = W_a φ(o)."""
+    evidence, count = sample.evidence, len(sample.action)
+    pairs = [sample.pair(int(g), slice(None)) for g in (sample.vocabulary.identity, *elements)]
+    rows = np.concatenate([np.arange(sample.num_actions)[None], relabel])
+
+    def target(pair: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        return np.asarray(evidence.reward)[:, None] if reward else pair[1] - pair[0]
+
+    width = target(pairs[0]).shape[1]
+    least = 2 + evidence.observation.shape[1]
+    error = np.full((1 + len(elements), count, width), np.nan)
+    for fitted, scored in sample.halves():
+        action = sample.action[fitted]
+        if min(np.bincount(action, minlength=sample.num_actions)) < least:
+            continue
+        model = smooth.fit_regression(
+            pairs[0][0][fitted], action, target(pairs[0])[fitted], sample.num_actions
+        )
+        for k, (pair, row) in enumerate(zip(pairs, rows, strict=True)):
+            predicted = model.predict(pair[0][scored].astype(float), row[sample.action[scored]])
+            error[k, scored] = predicted - target(pair)[scored]
+    known = ~np.isnan(error[0, :, 0])
+    if not known.any():
+        return []
+    noun = "reward" if reward else "coordinate"
+    seen = target(pairs[0])[known]
+    return [
+        _regression(f"regression of {noun} {d}", error[:, :, d], known, seen[:, d], sample,
+                    settings)
+        for d in range(width)
+    ]  # fmt: skip
+
+
+def _regression(
+    name: str,
+    error: Float[np.ndarray, "k n"],
+    known: Bool[np.ndarray, " n"],
+    target: Float[np.ndarray, " m"],
+    sample: Sample,
+    settings: CertificateSettings,
+) -> Scores:
+    spread = np.array([float(target.std())])
+    unit = smooth.error_unit(error[0, known][:, None], spread)
+    explained = 1.0 - float(unit[0]) ** 2 / max(float(spread[0]) ** 2, 1e-30)
+    # a coordinate that never changes by itself must not be changed by an image either
+    fits = explained >= settings.r_squared or spread[0] == 0.0
+    scores = smooth.error_scores(error, unit)
+    return Scores(name, scores[0], scores[1:], sample.action, bool(fits))
+
+
+def _classifiers(
+    sample: Sample,
+    elements: Int[np.ndarray, " k"],
+    relabel: Int[np.ndarray, "k actions"],
+    settings: CertificateSettings,
+) -> list[Scores]:
+    """Logistic regressions of every kind of outcome on o, a and o'.
+
+    Rewards of many values are regressed instead, and the kinds are ended or not.
+    """
+    kind, found = sample.kind, []
+    if sample.kinds > MAX_KINDS:
+        found = _regressions(sample, elements, relabel, settings, reward=True)
+        kind = np.asarray(sample.evidence.terminated, np.int64)
+    kinds = int(kind.max())
+    if kinds == 0:
+        return found
+    scores = np.full((1 + len(elements), len(kind)), np.nan)
+    one_hot = np.eye(sample.num_actions)
+    pairs = [sample.pair(int(g), slice(None)) for g in (sample.vocabulary.identity, *elements)]
+    rows = np.concatenate([np.arange(sample.num_actions)[None], relabel])
+    for fitted, scored in sample.halves():
+        if len(np.unique(kind[fitted])) <= kinds:
+            continue
+        before, after = (part[fitted].astype(float) for part in pairs[0])
+        model = smooth.fit_classifier(
+            before, after, one_hot[sample.action[fitted]], kind[fitted], kinds
+        )
+        for k, (pair, row) in enumerate(zip(pairs, rows, strict=True)):
+            o, following = (part[scored].astype(float) for part in pair)
+            margins = model.margins(o, following, one_hot[row[sample.action[scored]]])
+            scores[k, scored] = smooth.kind_scores(margins, kind[scored])
+    fits = table_fits(scores[0], kind, settings.fit, 1)
+    return [*found, Scores("classifier of outcomes", scores[0], scores[1:], kind, fits)]
