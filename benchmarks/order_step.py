@@ -5,6 +5,7 @@ Processor time per update and seed; the figure is the ratio to the plain update 
 run. Rows build on each other:
 
     plain      the value agent's update (gradient, clipping, Adam, target)
+    bootstraps + the network's values of all states of the 8-step segments
     evidence   + nudge comparisons (8 neighbours) and multi-step return bounds (8 steps)
     dag        + the greedy DAG over the nudges, by node
     soft       + three steps of the soft projection over the DAG
@@ -36,7 +37,7 @@ from gcr_rl.order import greedy_dag_by_node, project, soft_project
 from gcr_rl.types import Segment, Transition
 
 BATCH, NEIGHBOURS, LENGTH, ACTIONS, DISCOUNT = 64, 8, 8, 2, 0.99
-STAGES = ("plain", "evidence", "dag", "soft", "exact")
+STAGES = ("plain", "bootstraps", "evidence", "dag", "soft", "exact")
 RESULTS = Path(__file__).parent / "results" / "order_step.json"
 
 
@@ -55,15 +56,13 @@ def batch(key: jax.Array) -> Segment:
 
 
 def order_work(stage: str, agent, state, segments: Segment) -> jax.Array:
-    """The order side of one update, up to ``stage``; a number that depends on all of it.
-
-    The network's outputs that a GCR update has at hand anyway are computed here from the
-    first layer on, so the figure is an upper bound.
-    """
+    """The order side of one update, up to ``stage``; a number that depends on all of it."""
     first = jax.tree.map(lambda leaf: leaf[:, 0], segments.steps)
     q = jax.vmap(lambda o: agent.q_values(state, o))(first.observation)
     next_q = jax.vmap(jax.vmap(lambda o: agent.q_values(state, o)))(segments.steps.next_observation)
     value, target = q.max(axis=1), first.reward + DISCOUNT * next_q[:, 0].max(axis=1)
+    if stage == "bootstraps":
+        return jnp.sum(value) + jnp.sum(target) + jnp.sum(next_q)
     nudges = evidence.nudge(
         first.observation, value, target, next_q[:, 0], evidence.init_variance_scale(),
         neighbours=NEIGHBOURS, temperature=1.0, percentile=50.0, margin=0.1,
@@ -130,7 +129,7 @@ def main() -> None:
         for stage, values in samples.items():
             middle = statistics.median(values)
             rows.append({"seeds": seeds, "stage": stage, "us": values, "ratio": middle / base})
-            print(f"{seeds:>2} seed(s)  {stage:<9} {middle:>8.1f} us {middle / base:>6.2f} x plain")
+            print(f"{seeds:>2} seed(s)  {stage:<10} {middle:>8.1f} us {middle / base:>6.2f} x plain")
     RESULTS.write_text(
         json.dumps(
             {
