@@ -38,8 +38,19 @@ from gcr_rl.symmetry.quotient import (
     reynolds,
     transform_transitions,
 )
+from gcr_rl.symmetry.recovered import RecoveredGroup, recovered
 from gcr_rl.symmetry.sorting import SortingGroup, sorting_group, sorting_quotient
 from gcr_rl.symmetry.vocabulary import Vocabulary
+from gcr_rl.symmetry.watch import (
+    Schedule,
+    Standing,
+    Window,
+    check,
+    due,
+    init_standing,
+    init_window,
+    record,
+)
 
 __all__ = [
     "PARTS",
@@ -50,20 +61,28 @@ __all__ = [
     "Evidence",
     "Group",
     "LinearFirst",
+    "RecoveredGroup",
+    "Schedule",
     "SortingGroup",
+    "Standing",
     "Vocabulary",
+    "Window",
     "bucket_level",
     "bucketed",
     "buckets",
     "canonical_member",
+    "check",
     "class_ids",
     "close_group",
     "composition",
     "describe",
     "discover",
+    "due",
     "equivariance_loss",
     "from_elements",
     "generate",
+    "init_standing",
+    "init_window",
     "nearest_permutation",
     "newton_schulz",
     "normalised_equivariance",
@@ -73,6 +92,8 @@ __all__ = [
     "polar",
     "procrustes",
     "quotient",
+    "record",
+    "recovered",
     "reynolds",
     "sinkhorn",
     "sorting_group",

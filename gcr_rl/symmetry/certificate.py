@@ -35,6 +35,8 @@ class CertificateSettings:
     """Least lower bound of an action's agreement, relative to the identity's own agreement."""
     identity_agreement: float = 0.5
     """Least agreement of the inverse head itself, per action."""
+    confidence: float = 0.75
+    """Probability that the head must give to an action before its reading counts."""
     tolerance: float = 0.25
     """Nats per transition by which an image may be predicted worse than its original.
 
@@ -45,8 +47,8 @@ class CertificateSettings:
     """A regression speaks if it explains this share of the variance, in every coordinate."""
     min_events: int = 1
     """Explained reward or termination events that make a provisional certificate a full one."""
-    untested_events: int = 10
-    """With more events than this and no model that explains them, nothing is provisional."""
+    untested_events: int = 3
+    """With this many events and no model that explains them, nothing is provisional."""
     support_slack: float = 1.5
     """How much farther than usual (90 % quantile) an image's nearest neighbour may be."""
     support_share: float = 0.5
@@ -60,7 +62,13 @@ class CertificateSettings:
         for field in ("z", "tolerance", "fit", "support_slack"):
             if not getattr(self, field) > 0:
                 raise InputError(field, getattr(self, field), "a positive number")
-        for field in ("agreement", "identity_agreement", "r_squared", "support_share"):
+        for field in (
+            "agreement",
+            "identity_agreement",
+            "confidence",
+            "r_squared",
+            "support_share",
+        ):
             if not 0 <= getattr(self, field) <= 1:
                 raise InputError(field, getattr(self, field), "a share from 0 to 1")
         for field in ("min_count", "min_events", "head_steps", "max_rows"):

@@ -3,6 +3,7 @@
 ``discover`` judges one sample; ``Watch`` (see :mod:`gcr_rl.symmetry.watch`) does so on a schedule.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import jax
@@ -30,6 +31,7 @@ from gcr_rl.symmetry.relabel import (
     action_classes,
     agreement,
     count_predictions,
+    read_classes,
     relabelling,
     wilson,
 )
@@ -207,47 +209,54 @@ def inverse_counts(
     are over all that changed something.
     """
     actions, own = sample.num_actions, sample.vocabulary.identity
-    chosen = np.array([own, *elements])
     used = np.flatnonzero(sample.changed)
-    best: tuple[float, np.ndarray, str] = (-1.0, np.zeros((len(chosen), 0), np.int32), "table")
-    heads = {"table": _read_table(sample, chosen, used)}
+    heads = {"table": _table_head(sample, used)}
     if sample.is_vector or sample.is_grid:
-        heads["learned"] = _read_learned(sample, chosen, used, settings, key)
-    for name, predicted in heads.items():
-        hits = (predicted[0] == sample.action[used]) & (predicted[0] >= 0)
-        share = float(hits.mean()) if len(hits) else 0.0
-        if share > best[0]:
-            best = (share, predicted, name)
+        heads["learned"] = _learned_head(sample, used, settings, key)
+    action, taken = sample.action[used], np.bincount(sample.action, minlength=actions)
+    read = {name: head(own) for name, head in heads.items()}
+    right = {
+        name: float((np.nan_to_num(one).argmax(axis=1) == action)[~np.isnan(one[:, 0])].sum())
+        for name, one in read.items()
+    }
+    name = max(right, key=lambda one: right[one])
+    guess = np.where(np.isnan(read[name][:, 0]), -1, np.nan_to_num(read[name]).argmax(axis=1))
+    changed = np.bincount(action, minlength=actions)
+    classes = action_classes(count_predictions(action, guess, actions), changed, taken)
     counts = np.zeros((sample.vocabulary.size, actions, actions), np.int64)
-    for g, row in zip(chosen, best[1], strict=True):
-        counted = row if g == own else np.where(sample.moved[g, used], row, -1)
-        counts[g] = count_predictions(sample.action[used], counted[None], actions)[0]
-    changed = np.bincount(sample.action[used], minlength=actions)
-    taken = np.bincount(sample.action, minlength=actions)
-    return counts, action_classes(counts[own], changed, taken), best[2]
+    for g in (own, *elements):
+        chances = read[name] if g == own else heads[name](int(g))
+        sure = read_classes(chances, classes.label, settings.confidence)
+        counted = sure if g == own else np.where(sample.moved[g, used], sure, -1)
+        counts[g] = count_predictions(action, counted, actions)
+    return counts, classes, name
 
 
-def _read_table(
-    sample: Sample, chosen: Int[np.ndarray, " k"], used: Int[np.ndarray, " m"]
-) -> Int[np.ndarray, "k m"]:
-    pair = join(sample.before[:, used][chosen], sample.after[:, used][chosen])
-    action, cluster = sample.action[used].astype(np.uint64), sample.cluster[used]
-    known = lookup.table(pair[0], action, cluster)
-    read = [lookup.read_action(known, row, cluster, sample.num_actions) for row in pair]
-    return np.stack(read)
+Reader = Callable[[int], Float[np.ndarray, "m actions"]]
+"""p(a | T_g o, T_g o') of the transitions in use, for an element g."""
 
 
-def _read_learned(
+def _table_head(sample: Sample, used: Int[np.ndarray, " m"]) -> Reader:
+    own, cluster = sample.vocabulary.identity, sample.cluster[used]
+
+    def pairs(element: int) -> np.ndarray:
+        return join(sample.before[element, used], sample.after[element, used])
+
+    known = lookup.table(pairs(own), sample.action[used].astype(np.uint64), cluster)
+    return lambda g: lookup.action_shares(known, pairs(g), cluster, sample.num_actions)
+
+
+def _learned_head(
     sample: Sample,
-    chosen: Int[np.ndarray, " k"],
     used: Int[np.ndarray, " m"],
     settings: CertificateSettings,
     key: PRNGKeyArray,
-) -> Int[np.ndarray, "k m"]:
+) -> Reader:
     """The learned head, fitted on one half of the episodes and read on the other."""
-    predicted = np.full((len(chosen), len(used)), -1, np.int32)
     place = np.full(len(sample.action), -1)
     place[used] = np.arange(len(used))
+    own = sample.vocabulary.identity
+    fits: list[tuple[inverse.Head, inverse.Scaling | None, np.ndarray]] = []
 
     def windows(element: int, rows: np.ndarray, scale: inverse.Scaling | None) -> inverse.Windows:
         pair = sample.pair(element, rows)
@@ -255,24 +264,28 @@ def _read_learned(
             return inverse.grid_windows(*pair)
         return inverse.vector_windows(*pair, scale)
 
-    for half_key, (fitted, scored) in zip(jax.random.split(key), sample.halves(), strict=True):
-        fitted, scored = (rows[place[rows] >= 0] for rows in (fitted, scored))
-        fitted = fitted[thinned(len(fitted), settings.max_rows)] if len(fitted) else fitted
-        scored = scored[thinned(len(scored), settings.max_rows)] if len(scored) else scored
-        if len(fitted) < sample.num_actions or len(scored) == 0:
-            continue
-        pair = sample.pair(int(chosen[0]), fitted)
-        scale = None if sample.is_grid else inverse.scaling(*pair)
-        action = sample.action[fitted]
-        head = inverse.fit(
-            half_key, windows(int(chosen[0]), fitted, scale), action, sample.num_actions,
-            steps=settings.head_steps,
-        )  # fmt: skip
-        for k, element in enumerate(chosen):
-            predicted[k, place[scored]] = inverse.predict(
-                head, windows(int(element), scored, scale)
-            )
-    return predicted
+    for half_key, halves in zip(jax.random.split(key), sample.halves(), strict=True):
+        fitted, scored = (_some(rows[place[rows] >= 0], settings.max_rows) for rows in halves)
+        if len(fitted) >= sample.num_actions and len(scored):
+            scale = None if sample.is_grid else inverse.scaling(*sample.pair(own, fitted))
+            head = inverse.fit(
+                half_key, windows(own, fitted, scale), sample.action[fitted], sample.num_actions,
+                steps=settings.head_steps,
+            )  # fmt: skip
+            fits.append((head, scale, scored))
+
+    def read(element: int) -> Float[np.ndarray, "m actions"]:
+        chances = np.full((len(used), sample.num_actions), np.nan)
+        for head, scale, scored in fits:
+            seen = windows(element, scored, scale)
+            chances[place[scored]] = inverse.probabilities(head, seen)
+        return chances
+
+    return read
+
+
+def _some(rows: Int[np.ndarray, " n"], most: int) -> Int[np.ndarray, " m"]:
+    return rows[thinned(len(rows), most)] if len(rows) else rows
 
 
 def agreements(

@@ -123,7 +123,7 @@ def fit(
 ) -> Head:
     """min over heads of the mean cross-entropy of a, by Adam on minibatches of 128."""
     count = len(action)
-    size = 1 << max(count - 1, 1).bit_length()  # few shapes, few compilations
+    size = max(2048, 1 << (count - 1).bit_length())  # few shapes, few compilations
     pad = np.arange(size) % count
     content, mask = jnp.asarray(windows.content[pad]), jnp.asarray(windows.mask[pad])
     target = jnp.asarray(action[pad], jnp.int32)
@@ -164,9 +164,11 @@ def _fit(
     return lax.scan(step, start, jax.random.split(batch_key, steps))[0][0]
 
 
-def predict(head: Head, windows: Windows) -> Int[np.ndarray, " n"]:
-    """argmax_a p(a | o, o') on the host: a few small products."""
+def probabilities(head: Head, windows: Windows) -> Float[np.ndarray, "n actions"]:
+    """p(a | o, o') on the host: a few small products."""
     encoder, encoder_bias, readout, readout_bias = (np.asarray(part) for part in head)
     hidden = np.maximum(windows.content @ encoder + encoder_bias, 0.0)
     pooled = np.where(windows.mask[..., None], hidden, 0.0).max(axis=1)
-    return np.asarray((pooled @ readout + readout_bias).argmax(axis=1), np.int32)
+    values = pooled @ readout + readout_bias
+    chances = np.exp(values - values.max(axis=1, keepdims=True))
+    return np.asarray(chances / chances.sum(axis=1, keepdims=True))

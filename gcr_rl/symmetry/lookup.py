@@ -70,17 +70,19 @@ def table(key: Column, outcome: Column, episode: Int[np.ndarray, " n"]) -> Table
     return Table(count(key), count(pair), count(join(key, episode)), count(join(pair, episode)))
 
 
-def read_action(
+def action_shares(
     known: Table, key: Column, episode: Int[np.ndarray, " n"], num_actions: int
-) -> Int[np.ndarray, " n"]:
-    """The action that other episodes took most often between the same two observations.
+) -> Float[np.ndarray, "n actions"]:
+    """How other episodes' actions between the same two observations are shared out.
 
-    ``known`` has (o, o') as keys and actions as outcomes; -1 where it has nothing to say.
+    ``known`` has (o, o') as keys and actions as outcomes; NaN where it has nothing to say.
     """
     votes = np.stack(
-        [known.times(key, np.full(key.shape, a, np.uint64), episode) for a in range(num_actions)]
+        [known.times(key, np.full(key.shape, a, np.uint64), episode) for a in range(num_actions)],
+        axis=1,
     )
-    return np.where(votes.sum(axis=0) > 0, votes.argmax(axis=0), -1).astype(np.int32)
+    total = votes.sum(axis=1, keepdims=True)
+    return np.where(total > 0, votes / np.maximum(total, 1), np.nan)
 
 
 class Patches(NamedTuple):

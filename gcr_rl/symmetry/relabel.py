@@ -9,7 +9,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from gcr_rl.symmetry.operators import nearest_permutation, sinkhorn
 
@@ -35,14 +35,29 @@ def wilson(
     return (centre - spread) / (trials + z * z), (centre + spread) / (trials + z * z)
 
 
+def read_classes(
+    chances: Float[np.ndarray, "n actions"],
+    label: Int[np.ndarray, " actions"],
+    confidence: float,
+) -> Int[np.ndarray, " n"]:
+    """The class that has at least ``confidence`` of the probability, by its label; else -1.
+
+    Where several actions would have done the same (a blocked move that slides), the head's
+    choice among them means nothing, and counting it would break true symmetries.
+    """
+    labels = np.unique(label)
+    shares = np.stack([chances[:, label == one].sum(axis=1) for one in labels], axis=1)
+    best = np.nan_to_num(shares).argmax(axis=1)
+    sure = np.nan_to_num(shares.max(axis=1)) >= confidence
+    return np.where(sure, labels[best], -1).astype(np.int32)
+
+
 def count_predictions(
-    action: Int[np.ndarray, " n"], predicted: Int[np.ndarray, "k n"], num_actions: int
-) -> Int[np.ndarray, "k a a"]:
-    """counts[k, a, b]; a prediction of -1 (no opinion) counts nowhere."""
-    counts = np.zeros((len(predicted), num_actions, num_actions), np.int64)
-    for k, row in enumerate(predicted):
-        known = row >= 0
-        np.add.at(counts[k], (action[known], row[known]), 1)
+    action: Int[np.ndarray, " n"], predicted: Int[np.ndarray, " n"], num_actions: int
+) -> Int[np.ndarray, "a a"]:
+    """counts[a, b]; a prediction of -1 (no opinion) counts nowhere."""
+    counts = np.zeros((num_actions, num_actions), np.int64)
+    np.add.at(counts, (action[predicted >= 0], predicted[predicted >= 0]), 1)
     return counts
 
 
@@ -53,7 +68,8 @@ def action_classes(
     confusion: float = 0.25,
     inert_share: float = 0.01,
 ) -> ActionClasses:
-    """Merge a and b where the head takes a for b, and b for a, at least ``confusion`` of the time.
+    """Merge a and b where the head takes a for b ``confusion`` of the time and b for a as well,
+    or a for b far more often than for itself.
 
     An action that was taken often and changed something in at most ``inert_share`` of its
     transitions is inert. Classes are the connected components, named by their least action.
@@ -61,18 +77,16 @@ def action_classes(
     actions = len(identity_counts)
     inert = (taken >= 20) & (changed <= inert_share * taken)
     rate = identity_counts / np.maximum(identity_counts.sum(axis=1, keepdims=True), 1)
-    # a guess among m twins confuses each with 1/m: compare with the diagonal too
-    own = np.diag(rate)
-    alike = (rate >= np.minimum(confusion, 0.5 * own[:, None])) & (rate > 0.05)
-    together = (alike & alike.T) | (inert[:, None] & inert[None, :]) | np.eye(actions, dtype=bool)
+    often = rate >= confusion
+    # twins look alike both ways, or one of them always wins the vote over the other
+    alike = often & (often.T | (2 * np.diag(rate)[:, None] <= rate))
+    together = alike | alike.T | (inert[:, None] & inert[None, :]) | np.eye(actions, dtype=bool)
     for _ in range(actions):
         together = together @ together
     return ActionClasses(together.argmax(axis=1).astype(np.int32), inert)
 
 
-def relabelling(
-    counts: Int[np.ndarray, "k a a"], classes: ActionClasses, iterations: int = 20
-) -> Int[np.ndarray, "k a"]:
+def relabelling(counts: Int[np.ndarray, "k a a"], classes: ActionClasses) -> Int[np.ndarray, "k a"]:
     """argmax_Π ⟨Sinkhorn(log(C_k + 1/2)), Π⟩ over permutations that keep classes together.
 
     Classes are matched as wholes, twins inside a class in ascending order. A class can only
@@ -85,10 +99,8 @@ def relabelling(
     merged = np.stack(
         [[counts[:, p][:, :, q].sum(axis=(1, 2)) for q in members] for p in members]
     ).transpose(2, 0, 1)
-    scores = _doubly_stochastic(merged, iterations)
     allowed = (size[:, None] == size[None, :]) & (inert[:, None] == inert[None, :])
-    scores = np.where(allowed, scores, -10.0)
-    matched = np.asarray(jax.jit(jax.vmap(nearest_permutation))(jnp.asarray(scores.swapaxes(1, 2))))
+    matched = [np.asarray(_match(one, allowed)) for one in merged.astype(np.float32)]
     actions = counts.shape[1]
     table = np.tile(np.arange(actions, dtype=np.int32), (len(counts), 1))
     for k, row in enumerate(matched):
@@ -107,8 +119,8 @@ def agreement(
     return (counts * same).sum(axis=2), counts.sum(axis=2)
 
 
-def _doubly_stochastic(
-    counts: Int[np.ndarray, "k c c"], iterations: int
-) -> Float[np.ndarray, "k c c"]:
-    logits = jnp.log(jnp.asarray(counts, jnp.float32) + 0.5)
-    return np.asarray(jax.jit(jax.vmap(lambda one: sinkhorn(one, iterations)))(logits))
+@jax.jit
+def _match(counts: Float[Array, "c c"], allowed: Bool[Array, "c c"]) -> Int[Array, " c"]:
+    """The assignment on S = Sinkhorn(log(C + 1/2)); pairs that are not allowed come last."""
+    scores = jnp.where(allowed, sinkhorn(jnp.log(counts + 0.5)), -float(len(counts)))
+    return nearest_permutation(scores.T)

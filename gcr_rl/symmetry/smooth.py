@@ -142,7 +142,7 @@ def _ridge(features: Matrix, target: Matrix, strength: float = 1e-9) -> Matrix:
 
 
 def _logistic(
-    features: Matrix, positive: Bool[np.ndarray, " n"], strength: float = 1e-5, rounds: int = 25
+    features: Matrix, positive: Bool[np.ndarray, " n"], strength: float = 1e-3, rounds: int = 25
 ) -> Float[np.ndarray, " features"]:
     share = np.clip(positive.mean(), 1e-9, 1 - 1e-9)
     balance = np.where(positive, 0.5 / share, 0.5 / (1 - share)) / len(features)
