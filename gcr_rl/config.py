@@ -10,9 +10,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
+from typing import Any, Literal, cast
 
 from gcr_rl.errors import InputError, unknown_name
+from gcr_rl.fields import check_types, field_names, from_json, plain
 
 
 @dataclass(frozen=True)
@@ -155,11 +156,20 @@ class Config:
         """Environment steps of one turn of the training loop."""
         return self.loop.num_envs * self.loop.train_every
 
+    def get(self, dotted: str) -> Any:
+        """The field of that dotted name."""
+        node: Any = self
+        for name in dotted.split("."):
+            node = getattr(node, name)
+        return node
+
     def replace(self, overrides: Mapping[str, Any]) -> "Config":
         """A copy with fields changed by their dotted names; unknown names are refused."""
+        if not isinstance(overrides, Mapping):
+            raise InputError("overrides", overrides, 'a dictionary, {"replay.batch_size": 128} say')
         config = self
         for name, value in overrides.items():
-            config = _replace_one(config, name.split("."), value, name)
+            config = _replace_one(config, str(name).split("."), value, str(name))
         return config
 
     def to_json(self) -> dict[str, Any]:
@@ -169,7 +179,7 @@ class Config:
     @staticmethod
     def from_json(data: Mapping[str, Any]) -> "Config":
         """The inverse of :meth:`to_json`; fields that do not exist are refused."""
-        return _from_json(Config, data, "config")
+        return from_json(Config, data, "config")
 
 
 @dataclass(frozen=True)
@@ -249,7 +259,9 @@ METHOD_PRESETS: dict[tuple[str, str], dict[str, Any]] = {}
 
 def preset(task: str, method: str = "ddqn", overrides: Mapping[str, Any] | None = None) -> Config:
     """The tuned defaults of ``method`` on ``task``, then ``overrides``, validated."""
-    if method not in METHODS:
+    if not isinstance(task, str):
+        raise InputError("task", task, "a text")
+    if not isinstance(method, str) or method not in METHODS:
         raise unknown_name("method", method, METHODS)
     config = Config(task=task, method=method)
     for layer in (
@@ -265,12 +277,14 @@ def preset(task: str, method: str = "ddqn", overrides: Mapping[str, Any] | None 
 
 def validate(config: Config) -> None:
     """Refuse a configuration that could not run, naming the field, the value and the remedy."""
+    if not isinstance(config, Config):
+        raise InputError("config", config, "a Config, as preset(task, method) makes it")
     if config.method not in METHODS:
         raise unknown_name("method", config.method, METHODS)
-    _check_types(config, "")
+    check_types(config, "")
     _check_seeds(config.seeds)
     for name, low, high in _BOUNDS:
-        value = _get(config, name)
+        value = config.get(name)
         if not (low <= value <= high) or math.isnan(value):
             raise InputError(name, value, _interval(low, high))
     _check_sizes(config)
@@ -304,33 +318,39 @@ def _check_sizes(config: Config) -> None:
             "replay.learning_starts", replay.learning_starts,
             f"at least loop.num_envs * (value.n_step + 1) = {needed}",
         )  # fmt: skip
+    turn = config.steps_per_iteration
+    if -(-replay.learning_starts // turn) * turn >= config.steps:  # learning begins at a turn
+        raise InputError(
+            "replay.learning_starts", replay.learning_starts,
+            f"at most {config.steps - turn}, a turn of {turn} before the end at step "
+            f"{config.steps}, or nothing would be learned",
+        )  # fmt: skip
     if len(network.channels) != len(network.strides):
         raise InputError(
             "network.strides", network.strides, "as many entries as network.channels has"
         )
     for name in ("network.hidden", "network.channels", "network.strides"):
-        widths = _get(config, name)
-        if not widths or any(width < 1 for width in widths):
-            raise InputError(name, widths, "one or more positive whole numbers")
+        widths = config.get(name)
+        if not widths or any(not 1 <= width <= 2**20 for width in widths):
+            raise InputError(name, widths, "one or more whole numbers from 1 to 1048576")
     for name in ("steps", "evaluation.every", "run.log_every", "run.checkpoint_every"):
-        if _get(config, name) % config.steps_per_iteration:
+        if config.get(name) % config.steps_per_iteration:
             raise InputError(
-                name, _get(config, name),
+                name, config.get(name),
                 "a multiple of loop.num_envs * loop.train_every = "
                 f"{config.steps_per_iteration}",
             )  # fmt: skip
 
 
-_INFINITY = math.inf
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("steps", 1, 2**31 - 1),
     ("optimiser.learning_rate", 1e-12, 10.0),
     ("optimiser.final_fraction", 0.0, 1.0),
     ("optimiser.adam_epsilon", 1e-16, 1.0),
-    ("optimiser.clip_norm", 0.0, _INFINITY),
+    ("optimiser.clip_norm", 0.0, 1e9),
     ("value.discount", 0.0, 1.0),
     ("value.n_step", 1, 1_000),
-    ("value.huber_delta", 1e-6, _INFINITY),
+    ("value.huber_delta", 1e-6, 1e9),
     ("value.target_period", 1, 2**31 - 1),
     ("value.target_rate", 1e-6, 1.0),
     ("replay.capacity", 1, 2**31 - 1),
@@ -355,27 +375,14 @@ def _interval(low: float, high: float) -> str:
     def show(number: float) -> str:
         return f"{number:d}" if isinstance(number, int) else f"{number:g}"
 
-    return f"at least {show(low)}" if high == _INFINITY else f"from {show(low)} to {show(high)}"
-
-
-def _get(config: Any, dotted: str) -> Any:
-    for name in dotted.split("."):
-        config = getattr(config, name)
-    return config
-
-
-def _field_names(node: Any) -> list[str]:
-    return [f.name for f in dataclasses.fields(node)]
+    return f"from {show(low)} to {show(high)}"
 
 
 def _replace_one(node: Any, path: list[str], value: Any, dotted: str) -> Any:
     head, rest = path[0], path[1:]
-    if not dataclasses.is_dataclass(node) or head not in _field_names(node):
+    if not dataclasses.is_dataclass(node) or head not in field_names(node):
         raise unknown_name("configuration field", dotted, dotted_names())
-    if rest:
-        value = _replace_one(getattr(node, head), rest, value, dotted)
-    elif isinstance(value, list):
-        value = tuple(value)
+    value = _replace_one(getattr(node, head), rest, value, dotted) if rest else plain(value)
     return dataclasses.replace(cast(Any, node), **{head: value})
 
 
@@ -385,60 +392,7 @@ def dotted_names() -> list[str]:
     for part in dataclasses.fields(Config):
         inner = part.default
         if dataclasses.is_dataclass(inner):
-            names += [f"{part.name}.{name}" for name in _field_names(inner)]
+            names += [f"{part.name}.{name}" for name in field_names(inner)]
         else:
             names.append(part.name)
     return names
-
-
-def _from_json(kind: Any, data: Mapping[str, Any], where: str) -> Any:
-    if not isinstance(data, Mapping):
-        raise InputError(where, data, "a JSON object")
-    hints = get_type_hints(kind)
-    for name in data:
-        if name not in hints:
-            raise unknown_name(f"{where} field", name, hints)
-    values: dict[str, Any] = {}
-    for name, value in data.items():
-        if dataclasses.is_dataclass(hints[name]):
-            values[name] = _from_json(hints[name], value, f"{where}.{name}")
-        else:
-            values[name] = tuple(value) if isinstance(value, list) else value
-    try:
-        return kind(**values)
-    except TypeError as error:
-        raise InputError(
-            where, sorted(data), f"an object with the field it lacks: {error}"
-        ) from None
-
-
-def _check_types(node: Any, prefix: str) -> None:
-    hints = get_type_hints(type(node))
-    for name, hint in hints.items():
-        value, dotted = getattr(node, name), prefix + name
-        if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            _check_types(value, dotted + ".")
-        elif not _has_type(value, hint):
-            raise InputError(dotted, value, _type_name(hint))
-
-
-def _has_type(value: Any, hint: Any) -> bool:
-    origin = get_origin(hint)
-    if origin is Literal:
-        return value in get_args(hint)
-    if origin is tuple:
-        return isinstance(value, tuple) and all(_has_type(v, get_args(hint)[0]) for v in value)
-    if origin is dict:
-        return isinstance(value, dict)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool)
-    return isinstance(value, hint)
-
-
-def _type_name(hint: Any) -> str:
-    if get_origin(hint) is Literal:
-        return "one of " + ", ".join(map(str, get_args(hint)))
-    names = {int: "a whole number", float: "a number", bool: "true or false", str: "a text"}
-    return names.get(hint, str(hint))

@@ -1,5 +1,6 @@
 import json
 
+import numpy as np
 import pytest
 
 from gcr_rl.config import METHODS, Config, dotted_names, preset, validate
@@ -43,6 +44,10 @@ def test_overrides_win_over_presets():
         ("optimiser.learning_rate", "fast"),
         ("value.discount", 1.01),
         ("value.loss", "cubic"),
+        ("value.huber_delta", float("inf")),
+        ("network.hidden", (10**30,)),
+        ("network", None),
+        ("replay.learning_starts", 50_000),
         ("exploration.end", -0.1),
         ("evaluation.episodes", 0),
         ("run.keep", 0),
@@ -54,6 +59,27 @@ def test_bad_values_are_refused_by_name(field, value):
     assert str(caught.value).startswith(field)
     assert repr(value) in str(caught.value) or value in ((1, 1), (-1,))
     assert "\n" not in str(caught.value)
+
+
+def test_ranges_and_numpy_numbers_are_taken_as_what_they_are():
+    config = preset("CartPole", "ddqn", {
+        "seeds": range(3), "steps": np.int64(25_000), "network.hidden": np.array([8, 4]),
+        "optimiser.learning_rate": np.float32(0.5), "env": {"horizon": np.int64(7)},
+    })  # fmt: skip
+    assert config.seeds == (0, 1, 2) and config.network.hidden == (8, 4)
+    assert Config.from_json(json.loads(json.dumps(config.to_json()))) == config
+
+
+@pytest.mark.parametrize("wrong", [3, None, ["CartPole"], "steps=3"])
+def test_arguments_of_the_wrong_type_are_named(wrong):
+    if not isinstance(wrong, str):
+        with pytest.raises(InputError, match="task: got"):
+            preset(wrong)
+        with pytest.raises(InputError, match="method: got"):
+            preset("CartPole", wrong)
+    if wrong is not None:
+        with pytest.raises(InputError, match="overrides: got"):
+            preset("CartPole", "ddqn", wrong)
 
 
 def test_batch_larger_than_replay_names_both():

@@ -147,7 +147,7 @@ def _whole(value: object) -> bool:
 
 
 _ACCEPTED: dict[str, tuple[Callable[[Any], bool], type, str]] = {
-    "horizon": (lambda v: _whole(v) and v >= 1, int, "a whole number of steps, at least 1"),
+    "horizon": (lambda v: _whole(v) and 1 <= v <= 10**6, int, "a whole number, 1 to 1000000"),
     "p_asym": (lambda v: _number(v) and 0 <= v <= 1, float, "a probability, 0 to 1"),
     "epsilon": (lambda v: _number(v) and 0 <= v <= 1, float, "a probability, 0 to 1"),
     "eta": (lambda v: _number(v) and 0 <= v <= 1, float, "a probability, 0 to 1"),
