@@ -27,11 +27,15 @@ _NAME = re.compile(r"step-(\d+)\.json")
 def write_atomically(path: Path, data: bytes) -> None:
     """Write ``data`` so that ``path`` holds either the old content or all of the new."""
     partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    try:
+        with open(partial, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # the rename itself must survive a power cut
@@ -73,7 +77,7 @@ def from_arrays(example: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
 
 def save(folder: Path, step: int, state: PyTree, host: Mapping[str, Any], keep: int) -> Path:
     """Write checkpoint ``step`` and drop all but the newest ``keep``."""
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(exist_ok=True)  # not its parents: a run folder that is gone stays gone
     data = safetensors.numpy.save(to_arrays(state))
     name = f"step-{step:012d}"
     write_atomically(folder / f"{name}.safetensors", data)
@@ -100,10 +104,12 @@ def load(folder: Path, step: int) -> tuple[dict[str, np.ndarray], dict[str, Any]
     try:
         note = json.loads(path.with_suffix(".json").read_text())
         data = path.read_bytes()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError("checkpoint", str(path), f"a readable checkpoint ({error})") from None
     if not isinstance(note, dict) or hashlib.sha256(data).hexdigest() != note.get("sha256"):
         raise InputError("checkpoint", str(path), "a file whose sha256 is the one in its note")
+    if note.get("step") != step:
+        raise InputError("checkpoint", str(path), f"a note that says step {step}")
     return safetensors.numpy.load(data), note
 
 

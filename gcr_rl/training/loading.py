@@ -21,7 +21,7 @@ from gcr_rl.errors import InputError
 from gcr_rl.evaluation.rollouts import Evaluation, make_evaluator
 from gcr_rl.training import checkpoint
 from gcr_rl.training.host import HostProgram
-from gcr_rl.training.run_folder import read_config, read_json, read_rows
+from gcr_rl.training.run_folder import as_path, read_config, read_rows, read_summary
 from gcr_rl.training.runner import build_program, evaluation_rows
 from gcr_rl.training.state import streams
 
@@ -65,13 +65,18 @@ class Run:
     @property
     def summary(self) -> dict[str, Any] | None:
         """The content of summary.json, once the run has ended."""
-        path = self.path / "summary.json"
-        return read_json(path, "run") if path.exists() else None
+        return read_summary(self.path) if (self.path / "summary.json").exists() else None
+
+
+def _check_index(field: str, index: object) -> None:
+    whole = isinstance(index, int) and not isinstance(index, bool)
+    if not whole or not 0 <= index < _HELD_OUT_EPISODES:  # type: ignore[operator]
+        raise InputError(field, index, f"a whole number from 0 to {_HELD_OUT_EPISODES - 1}")
 
 
 def load(run: str | Path) -> Run:
     """Read the newest intact checkpoint of a run."""
-    path = Path(run)
+    path = as_path("run", run)
     config = read_config(path)
     agent = build_program(config).agent
     arrays, note, _ = checkpoint.load_newest(path / "checkpoints")
@@ -81,6 +86,15 @@ def load(run: str | Path) -> Run:
     )
     stored = checkpoint.from_arrays(example, arrays)
     return Run(path, config, agent, stored.agent, note["step"])
+
+
+def _interface(config: Config) -> tuple[tuple[int, ...], int]:
+    """What a network is built for: the shape of an observation, the number of actions."""
+    if is_external(config.task):
+        task = describe(config.task, config.env)
+        return task.shape, task.num_actions
+    simulator = make_simulator(*envs.make(config.task, **config.env))
+    return simulator.observation_shape, simulator.num_actions
 
 
 def evaluate(
@@ -96,14 +110,18 @@ def evaluate(
     One row per seed, as in evaluation.jsonl. ``evaluation_seed`` picks the episodes; they
     are never those that training evaluated on.
     """
-    if not 0 <= evaluation_seed < _HELD_OUT_EPISODES:
-        raise InputError("evaluation_seed", evaluation_seed, "from 0 to 999999999")
+    _check_index("evaluation_seed", evaluation_seed)
+    if not isinstance(env, Mapping | None):
+        raise InputError("env", env, "a dictionary of task options")
     run = run if isinstance(run, Run) else load(run)
     config = run.config.replace(
         {"evaluation.episodes": episodes, "evaluation.epsilon": epsilon,
          "env": {**run.config.env, **(env or {})}}
     )  # fmt: skip
     validate(config)
+    seen, fits = _interface(config), _interface(run.config)
+    if seen != fits:
+        raise InputError("env", env, f"options with the shape and actions trained on, {fits}")
     index = _HELD_OUT_EPISODES + evaluation_seed
     if is_external(config.task):
         host = HostProgram(config, describe(config.task, config.env))
@@ -123,6 +141,7 @@ def evaluate(
 
 def play(run: Run | str | Path, *, seed: int | None = None, episode: int = 0) -> list[np.ndarray]:
     """The frames of one greedy episode, as the environment draws them."""
+    _check_index("episode", episode)
     run = run if isinstance(run, Run) else load(run)
     config = run.config
     seed = config.seeds[0] if seed is None else seed

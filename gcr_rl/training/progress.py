@@ -1,5 +1,6 @@
 """What a person sees while a run trains."""
 
+import contextlib
 import sys
 import time
 from typing import Protocol
@@ -41,6 +42,14 @@ class Silent:
         """Nothing."""
 
 
+class _Console(Console):
+    """Standard error; a reader that goes away ends the progress, not the run."""
+
+    def on_broken_pipe(self) -> None:
+        """Say no more (rich would exit)."""
+        self.quiet = True
+
+
 class _Speed(ProgressColumn):
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:,.0f} steps/s" if task.speed else "compiling")
@@ -50,7 +59,7 @@ class Bar:
     """A progress bar on a terminal; a line every tenth of the run elsewhere."""
 
     def __init__(self) -> None:
-        self._console = Console(file=sys.stderr)
+        self._console = _Console(file=sys.stderr)
         self._bar: Progress | None = None
 
     def start(self, label: str, step: int, total: int) -> None:
@@ -88,7 +97,8 @@ class Bar:
 
     def say(self, message: str) -> None:
         """Print one line above the bar."""
-        self._console.print(message, highlight=False, markup=False, soft_wrap=True)
+        with contextlib.suppress(OSError):  # a full disk behind standard error, say
+            self._console.print(message, highlight=False, markup=False, soft_wrap=True)
 
     def stop(self) -> None:
         """Leave the bar where it is."""

@@ -54,6 +54,7 @@ class RunFolder:
                 )  # fmt: skip
             path.mkdir(parents=True, exist_ok=True)
             lock = _acquire(path)
+            (path / "checkpoints").mkdir()  # fails if another process trained here meanwhile
             write_json(path / "config.json", config.to_json())
             write_json(path / "provenance.json", provenance(command))
         except OSError as error:
@@ -86,13 +87,14 @@ class RunFolder:
     def cut_back(self, lengths: Mapping[str, int]) -> None:
         """Drop the rows that were written after a checkpoint with these ``lengths``."""
         for name, file in self._logs.items():
-            present = (self.path / f"{name}.jsonl").stat().st_size
-            if present < lengths[name]:
+            present, kept = (self.path / f"{name}.jsonl").stat().st_size, lengths[name]
+            if present < kept:
                 raise InputError(
                     f"{name}.jsonl", f"{present} bytes",
-                    f"at least the {lengths[name]} bytes it had at the checkpoint",
+                    f"at least the {kept} bytes it had at the checkpoint",
                 )  # fmt: skip
-            file.truncate(lengths[name])
+            file.truncate(kept)
+            file.seek(kept)  # or the next checkpoint would remember the length before the cut
 
     def finish(self, summary: Mapping[str, Any]) -> None:
         """Write summary.json."""
@@ -100,9 +102,11 @@ class RunFolder:
 
     def close(self) -> None:
         """Close the logs and release the lock."""
-        for file in self._logs.values():
-            file.close()
-        self._lock.close()
+        try:
+            for file in self._logs.values():
+                file.close()
+        finally:
+            self._lock.close()
 
     def __enter__(self) -> "RunFolder":
         return self
@@ -127,12 +131,35 @@ def write_json(path: Path, data: Mapping[str, Any]) -> None:
     write_atomically(path, (json.dumps(data, indent=2) + "\n").encode())
 
 
-def read_json(path: Path, field: str) -> Any:
-    """The content of a JSON file, or one clear line."""
+def as_path(field: str, path: object) -> Path:
+    """``path`` as a Path; refuses what is neither text nor a path."""
+    if not isinstance(path, str | Path):
+        raise InputError(field, path, "a path, as text or pathlib.Path")
+    return Path(path)
+
+
+def read_json(path: Path, field: str) -> dict[str, Any]:
+    """The object in a JSON file, or one clear line."""
     try:
-        return json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError(field, str(path), f"a readable JSON file ({error})") from None
+    if not isinstance(data, dict):
+        raise InputError(field, str(path), f"a JSON object (this is a {type(data).__name__})")
+    return data
+
+
+def read_summary(path: Path) -> dict[str, Any]:
+    """The summary of the ended run in ``path``; refuses one that no run wrote."""
+    file = path / "summary.json"
+    summary = read_json(file, "run")
+    needed = {
+        "finished": ("seeds", "steps", "final_return", "returns_are"),
+        "failed": ("reason",),
+    }.get(summary.get("status", ""))
+    if needed is None or any(name not in summary for name in needed):
+        raise InputError("run", str(file), "the summary of a run, finished or failed")
+    return summary
 
 
 def read_config(path: Path) -> Config:
@@ -148,7 +175,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
     """The rows of a .jsonl file."""
     try:
         return [json.loads(line) for line in path.read_text().splitlines()]
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise InputError("run", str(path), f"a readable log ({error})") from None
 
 

@@ -1,5 +1,7 @@
 """train / resume: drives the compiled program and writes everything down between chunks."""
 
+import math
+import os
 import signal
 import threading
 import time
@@ -24,7 +26,7 @@ from gcr_rl.training import checkpoint
 from gcr_rl.training.host import HostProgram
 from gcr_rl.training.loop import Program, epsilon_at, make_program
 from gcr_rl.training.progress import Reporter, Silent
-from gcr_rl.training.run_folder import RunFolder, read_config, read_rows
+from gcr_rl.training.run_folder import RunFolder, as_path, read_config, read_rows, read_summary
 from gcr_rl.training.state import ChunkStats, TrainState
 from gcr_rl.training.summary import summarise
 
@@ -47,43 +49,71 @@ def train(
 ) -> Path:
     """Train all seeds of ``config`` and write the run to the new folder ``out``."""
     validate(config)
-    program = build_program(config)
-    with RunFolder.create(Path(out), config, command) as folder:
-        state = program.init(jnp.array(config.seeds, jnp.int32))
-        drive = _Drive(folder, program, reporter or Silent())
-        drive.evaluate(state, 0)
-        drive.checkpoint(state, 0)
-        drive.run(state, 0)
-    return Path(out)
+    path, program = as_path("out", out), build_program(config)
+    check_memory(config, program)
+    with _failures(path), RunFolder.create(path, config, command) as folder:
+        _Drive(folder, program, reporter or Silent()).begin()
+    return path
 
 
 def resume(run: str | Path, *, reporter: Reporter | None = None) -> Path:
     """Continue an unfinished run from its newest checkpoint, to the same bits."""
-    path = Path(run)
+    path, reporter = as_path("run", run), reporter or Silent()
     read_config(path)  # a clear error before anything is locked
-    with RunFolder.open(path) as folder:
-        config, reporter = folder.config, reporter or Silent()
+    with _failures(path), RunFolder.open(path) as folder:
         if (path / "summary.json").exists():
-            reporter.say(f"{path} is finished; nothing to resume")
+            reporter.say(f"{path} has {read_summary(path)['status']}; nothing to resume")
             return path
-        program = build_program(config)
-        seeds = jnp.array(config.seeds, jnp.int32)
-        if not checkpoint.steps(folder.checkpoints):
-            # Killed before its first checkpoint: the run has not begun.
+        drive = _Drive(folder, build_program(folder.config), reporter)
+        if checkpoint.steps(folder.checkpoints):
+            drive.go_on()
+        else:  # killed before its first checkpoint: the run has not begun
             folder.cut_back({"log": 0, "evaluation": 0})
-            drive = _Drive(folder, program, reporter)
-            state = program.init(seeds)
-            drive.evaluate(state, 0)
-            drive.checkpoint(state, 0)
-            drive.run(state, 0)
-            return path
-        arrays, note, passed_over = checkpoint.load_newest(folder.checkpoints)
-        for line in passed_over:
-            reporter.say(f"passed over a damaged checkpoint: {line}")
-        state = checkpoint.from_arrays(jax.eval_shape(program.init, seeds), arrays)
-        folder.cut_back(note["lengths"])
-        _Drive(folder, program, reporter).run(state, note["step"])
+            drive.begin()
     return path
+
+
+def check_memory(config: Config, program: Program) -> None:
+    """Refuse a state larger than the device's memory: the system might kill others for it."""
+    state = jax.eval_shape(program.init, jnp.array(config.seeds, jnp.int32))
+    needed = {
+        "replay.capacity": _size_of(state.replay),
+        "network.hidden": _size_of(state.agent),
+    }
+    limits = jax.devices()[0].memory_stats() or {}  # none on the CPU
+    there = limits.get("bytes_limit", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    if sum(needed.values()) > there:
+        field = max(needed, key=lambda name: needed[name])
+        raise InputError(
+            field, config.get(field),
+            f"less: with {len(config.seeds)} seed(s) it takes {needed[field] / 2**30:,.0f} GiB, "
+            f"there are {there / 2**30:,.0f} GiB",
+        )  # fmt: skip
+
+
+def _size_of(part: Any) -> int:
+    return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(part))
+
+
+@contextmanager
+def _failures(path: Path) -> Iterator[None]:
+    """What a machine can refuse in the middle of a run, as one line: room on disk, memory."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{error.strerror or error} ({error.filename})" if error.filename else f"{error}"
+        raise RunFailed(
+            f"cannot write the run {str(path)!r}: {reason}; "
+            "once it can be written, `gcr resume` goes on from its newest checkpoint"
+        ) from error
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if isinstance(error, MemoryError) or "out of memory" in str(error).lower():
+            raise RunFailed(
+                f"the run {str(path)!r} does not fit into memory "
+                f"({str(error).splitlines()[0] if str(error) else 'MemoryError'}); "
+                "smaller replay.capacity, network, loop.num_envs or fewer seeds need less"
+            ) from error
+        raise
 
 
 @dataclass
@@ -98,6 +128,26 @@ class _Drive:
     @property
     def config(self) -> Config:
         return self.folder.config
+
+    def begin(self) -> None:
+        """Train from the first step: evaluate and save the untrained agent, then go."""
+        state = self.program.init(jnp.array(self.config.seeds, jnp.int32))
+        self.evaluate(state, 0)
+        self.checkpoint(state, 0)
+        self.run(state, 0)
+
+    def go_on(self) -> None:
+        """Train from the newest intact checkpoint."""
+        arrays, note, passed_over = checkpoint.load_newest(self.folder.checkpoints)
+        for line in passed_over:
+            self.reporter.say(f"passed over a damaged checkpoint: {line}")
+        lengths = note.get("lengths")
+        if not isinstance(lengths, dict) or {*lengths} != {"log", "evaluation"}:
+            raise InputError("checkpoint", note, "a note with the lengths of both logs")
+        seeds = jnp.array(self.config.seeds, jnp.int32)
+        state = checkpoint.from_arrays(jax.eval_shape(self.program.init, seeds), arrays)
+        self.folder.cut_back(lengths)
+        self.run(state, note["step"])
 
     def run(self, state: TrainState, step: int) -> None:
         """Train from ``step`` to the end of the budget."""

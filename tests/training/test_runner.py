@@ -1,5 +1,6 @@
 """A run from end to end: repeatable, resumable, seeds apart, honest when it fails."""
 
+import errno
 import json
 import shutil
 
@@ -151,6 +152,132 @@ def test_interruption_saves_and_resumes_to_the_same_bits(finished, tmp_path, mon
     assert 400 in checkpoint.steps(tmp_path / "run" / "checkpoints")
     resume(tmp_path / "run")
     assert rows_of(finished) == rows_of(tmp_path / "run")
+
+
+def test_a_run_interrupted_again_right_after_a_resume_can_still_be_resumed(
+    finished, tmp_path, monkeypatch
+):
+    """The checkpoint of the second interruption remembers the logs as they are after the cut."""
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)  # its evaluation.jsonl goes on to step 600
+    (copy / "summary.json").unlink()
+    for step in checkpoint.steps(copy / "checkpoints"):
+        if step > 450:
+            (copy / "checkpoints" / f"step-{step:012d}.json").unlink()
+
+    def stop_at_once(self, state, stats, step):
+        runner.signal.raise_signal(runner.signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(runner._Drive, "stop_if_broken", stop_at_once)
+        with pytest.raises(runner.Interrupted, match="step 500"):
+            resume(copy)
+    note = json.loads((copy / "checkpoints" / "step-000000000500.json").read_text())
+    for name, length in note["lengths"].items():
+        assert length == (copy / f"{name}.jsonl").stat().st_size
+    resume(copy)
+    assert rows_of(finished) == rows_of(copy)
+    assert rows_of(finished, "evaluation") == rows_of(copy, "evaluation")
+
+
+def test_a_full_disk_ends_the_run_in_one_line_and_it_can_be_resumed(
+    finished, tmp_path, monkeypatch
+):
+    def full(self):
+        if len(checkpoint.steps(self.checkpoints)) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return real(self)
+
+    real = RunFolder.lengths
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "lengths", full)
+        with pytest.raises(RunFailed, match=r"cannot write the run .*No space left on device"):
+            train(config_of(), tmp_path / "run")
+    resume(tmp_path / "run")
+    assert_same_run(finished, tmp_path / "run")
+
+
+def test_a_folder_that_is_removed_is_not_conjured_up_again(tmp_path, monkeypatch):
+    def remove(self, state, step):
+        real(self, state, step)
+        if step == 200:
+            shutil.rmtree(self.folder.path)
+
+    real = runner._Drive.evaluate
+    monkeypatch.setattr(runner._Drive, "evaluate", remove)
+    with pytest.raises(RunFailed, match="cannot write the run"):
+        train(config_of(), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "field", "value"),
+    [
+        ("ButtonPermutation", "replay.capacity", 2**31 - 1),
+        ("NoisyRPSChain", "network.hidden", (2**20, 2**20)),
+    ],
+)
+def test_a_run_that_does_not_fit_into_memory_is_refused(tmp_path, task, field, value):
+    with pytest.raises(InputError, match=rf"{field}: got .*GiB, there are \d+ GiB"):
+        train(config_of(task, **{field: value}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_memory_that_runs_out_ends_the_run_in_one_line(tmp_path, monkeypatch):
+    def exhausted(self, state, step):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 9 bytes.")
+
+    monkeypatch.setattr(runner._Drive, "evaluate", exhausted)
+    with pytest.raises(RunFailed, match=r"does not fit into memory.*replay\.capacity"):
+        train(config_of(), tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("checkpoints/step-000000000600.json", {"lengths": None}),
+        ("checkpoints/step-000000000600.json", {"step": 599}),
+        ("summary.json", "[]"),
+        ("summary.json", '{"status": "finished"}'),
+        ("config.json", "[" * 100_000),
+    ],
+)
+def test_files_that_no_run_wrote_are_one_clear_error(finished, tmp_path, file, text):
+    copy = tmp_path / "copy"
+    shutil.copytree(finished, copy)
+    for step in checkpoint.steps(copy / "checkpoints"):
+        if step < 600:
+            (copy / "checkpoints" / f"step-{step:012d}.json").unlink()
+    if isinstance(text, dict):
+        (copy / "summary.json").unlink()
+        text = json.dumps({**json.loads((copy / file).read_text()), **text})
+    (copy / file).write_text(text)
+    with pytest.raises(InputError) as caught:
+        resume(copy)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "CartPole", {"task": "CartPole"}])
+def test_arguments_of_the_wrong_type_are_named(finished, tmp_path, wrong):
+    with pytest.raises(InputError, match="config: got"):
+        train(wrong, tmp_path / "run")
+    if wrong != "CartPole":
+        with pytest.raises(InputError, match="out: got"):
+            train(config_of(), wrong)
+        with pytest.raises(InputError, match="run: got"):
+            load(wrong)
+    for keywords in ({"evaluation_seed": 1.5}, {"evaluation_seed": -1}, {"env": "x"}):
+        with pytest.raises(InputError, match=f"{next(iter(keywords))}: got"):
+            evaluate(finished, episodes=2, **keywords)
+    for episode in (-1, 10**10, 0.5):
+        with pytest.raises(InputError, match="episode: got"):
+            play(finished, episode=episode)
+
+
+def test_options_that_change_what_the_network_sees_are_refused(tmp_path):
+    path = train(config_of("ButtonPermutation", seeds=(0,), steps=200), tmp_path / "run")
+    with pytest.raises(InputError, match=r"env: got .*\(21, 21, 3\)"):
+        evaluate(path, episodes=2, env={"tile_size": 4})
 
 
 def test_resuming_a_finished_run_changes_nothing(finished):
