@@ -1,11 +1,13 @@
 """Gymnasium environments as training sees them: a batch of slots, stepped on the host."""
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcr_rl.errors import InputError
+from gcr_rl.errors import InputError, RunFailed
 
 PREFIX = "gym:"
 
@@ -37,10 +39,11 @@ class ExternalTask:
         """A single environment that can be drawn."""
         import gymnasium
 
+        options = {**self.options, "render_mode": "rgb_array"}
         try:
-            return gymnasium.make(self.identifier, render_mode="rgb_array", **self.options)
-        except (gymnasium.error.Error, TypeError, ImportError) as error:
-            raise InputError("task", self.identifier, f"one that can be drawn ({error})") from None
+            return gymnasium.make(self.identifier, **options)
+        except Exception as error:  # foreign code: it may raise anything
+            raise InputError("task", self.identifier, f"one that can be drawn ({error})") from error
 
 
 def is_external(task: str) -> bool:
@@ -55,25 +58,31 @@ def describe(task: str, options: dict[str, Any]) -> ExternalTask:
     identifier = task.removeprefix(PREFIX)
     try:
         environment = gymnasium.make(identifier, **options)
-    except (gymnasium.error.Error, TypeError, ImportError) as error:
-        raise InputError(
-            "task", task, f"an environment that Gymnasium can make ({error})"
-        ) from None
+    except InputError:  # one of ours, which names its option
+        raise
+    except Exception as error:  # foreign code: it may raise anything
+        reason = f"an environment that Gymnasium can make ({error or type(error).__name__})"
+        raise InputError("task", task, reason) from error
     actions, observations = environment.action_space, environment.observation_space
     environment.close()
     if not isinstance(actions, gymnasium.spaces.Discrete):
         raise InputError("task", task, f"a discrete action space (this one is {actions})")
     if not isinstance(observations, gymnasium.spaces.Box):
         raise InputError("task", task, f"vector or image observations (these are {observations})")
-    whole = np.issubdtype(observations.dtype, np.integer)
+    if not observations.shape or 0 in observations.shape:
+        raise InputError("task", task, f"observations with entries (these are {observations})")
+    dtype, high = np.dtype(observations.dtype), float(np.max(observations.high))
+    whole = np.issubdtype(dtype, np.integer)
+    narrow = whole and dtype.itemsize <= 4  # wider ones do not survive 32-bit JAX
     return ExternalTask(
         identifier=identifier,
         options=dict(options),
         num_actions=int(actions.n),
         first_action=int(actions.start),
         shape=tuple(observations.shape),
-        dtype=np.dtype(observations.dtype) if whole else np.dtype(np.float32),
-        scale=1.0 / float(np.max(observations.high)) if whole else 1.0,
+        dtype=dtype if narrow else np.dtype(np.float32),
+        # beyond 16 bits ``high`` is only the type's bound, and dividing by it leaves nothing
+        scale=1.0 / high if whole and 1.0 <= high < 2**16 else 1.0,
     )
 
 
@@ -90,16 +99,28 @@ class ExternalSlots:
             autoreset_mode=AutoresetMode.SAME_STEP,
         )
 
-    def reset(self, seed: int) -> np.ndarray:
-        """Begin an episode in every slot."""
-        observation, _ = self._vector.reset(seed=seed)
+    @contextmanager
+    def _blamed(self) -> Iterator[None]:
+        """An error inside the environment ends the run, and says whose it is."""
+        try:
+            yield
+        except Exception as error:
+            raise RunFailed(
+                f"the environment {self._task.identifier} raised {type(error).__name__}: {error}"
+            ) from error
+
+    def reset(self, seeds: Sequence[int]) -> np.ndarray:
+        """Begin an episode in every slot, each with its own seed."""
+        with self._blamed():
+            observation, _ = self._vector.reset(seed=list(seeds))
         return np.asarray(observation, self._task.dtype)
 
     def step(self, action: np.ndarray) -> HostStep:
         """One step of every slot; slots that end are reset at once, their end is kept."""
-        following, reward, terminated, truncated, info = self._vector.step(
-            np.asarray(action) + self._task.first_action
-        )
+        with self._blamed():
+            following, reward, terminated, truncated, info = self._vector.step(
+                np.asarray(action) + self._task.first_action
+            )
         following = np.array(following, self._task.dtype)
         final = following.copy()
         for slot in np.flatnonzero(terminated | truncated):

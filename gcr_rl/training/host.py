@@ -25,8 +25,8 @@ from gcr_rl.training.loop import Learner, Program, epsilon_at, no_stats
 from gcr_rl.training.state import SEED_AXES, ChunkStats, TrainState, streams
 from gcr_rl.types import Transition
 
-_EVALUATION_OFFSET = 1_000_003
-"""Keeps the seeds of evaluation episodes apart from those of training."""
+_TRAINING, _EVALUATION = 0, 1
+"""What an episode is for: mixed into its seed, so that the two never share one."""
 
 
 class HostProgram:
@@ -95,7 +95,13 @@ class HostProgram:
         config = self._config
         if self._slots is None:
             self._slots = self._new_slots(len(config.seeds) * config.loop.num_envs)
-            first = self._slots.reset(seed=_slot_seed(config.seeds[0], start))
+            first = self._slots.reset(
+                [
+                    _slot_seed(_TRAINING, seed, start, slot)
+                    for seed in config.seeds
+                    for slot in range(config.loop.num_envs)
+                ]
+            )
             observation = jnp.asarray(first).reshape(state.observation.shape)
             state = state._replace(
                 observation=observation, episode_return=jnp.zeros_like(state.episode_return)
@@ -139,16 +145,22 @@ class HostProgram:
         config = self._config
         seeds, episodes = len(config.seeds), config.evaluation.episodes
         slots = self._new_slots(seeds * episodes)
-        random = np.random.default_rng([_EVALUATION_OFFSET, config.seeds[0], index])
-        observation = slots.reset(seed=_slot_seed(config.seeds[0] + _EVALUATION_OFFSET, index))
+        random = [np.random.default_rng([_EVALUATION, seed, index]) for seed in config.seeds]
+        observation = slots.reset(
+            [
+                _slot_seed(_EVALUATION, seed, index, episode)
+                for seed in config.seeds
+                for episode in range(episodes)
+            ]
+        )
         books = _Books(seeds * episodes, config.value.discount)
         q = self._q(agent, observation, seeds)
         start = q.max(axis=-1).reshape(seeds, episodes).mean(axis=1)
         while not books.done.all():
-            explore = random.random(len(q)) < config.evaluation.epsilon
-            action = np.where(
-                explore, random.integers(self._task.num_actions, size=len(q)), q.argmax(axis=-1)
-            )
+            draws = np.concatenate([stream.random((episodes, 2)) for stream in random])
+            anywhere = (draws[:, 1] * self._task.num_actions).astype(np.int64)
+            explore = draws[:, 0] < config.evaluation.epsilon
+            action = np.where(explore, anywhere, q.argmax(axis=-1))
             outcome = slots.step(action)
             taken = q[np.arange(len(q)), action]
             q = self._q(agent, outcome.following, seeds)
@@ -160,7 +172,7 @@ class HostProgram:
         """The pictures of one greedy episode of one agent (no seed axis), as Gymnasium draws it."""
         environment = self._task.with_pictures()
         stacked = jax.tree.map(lambda leaf: leaf[None], agent)
-        observation, _ = environment.reset(seed=_slot_seed(seed + _EVALUATION_OFFSET, episode))
+        observation, _ = environment.reset(seed=_slot_seed(_EVALUATION, seed, episode))
         frames, done = [np.asarray(environment.render())], False
         while not done:
             q = self._q(stacked, np.asarray(observation, self._task.dtype), 1)
@@ -223,6 +235,6 @@ class _Books:
         )
 
 
-def _slot_seed(seed: int, index: int) -> int:
-    """A seed for Gymnasium from two numbers, well mixed."""
-    return int(np.random.SeedSequence([seed, index]).generate_state(1)[0] % 2**31)
+def _slot_seed(*numbers: int) -> int:
+    """A seed for Gymnasium from several numbers, well mixed."""
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] % 2**31)

@@ -6,7 +6,7 @@ import pytest
 
 from gcr_rl.config import preset
 from gcr_rl.envs.external import ExternalSlots, describe
-from gcr_rl.errors import InputError
+from gcr_rl.errors import InputError, RunFailed
 from gcr_rl.training import checkpoint, evaluate, load, play, resume, train
 from gcr_rl.training.run_folder import read_rows
 
@@ -66,7 +66,7 @@ def registered():
 
 def test_final_observations_are_kept_apart_from_reset_ones():
     slots = ExternalSlots(describe("gym:gcr_tests/Corridor-v0", {}), 2)
-    slots.reset(seed=0)
+    slots.reset([0, 1])
     seen = [slots.step(np.array([0, 1])) for _ in range(12)]
     ends = [t for t, step in enumerate(seen) if step.terminated[0] or step.truncated[0]]
     assert ends == [4, 11]
@@ -127,6 +127,7 @@ def test_images_train_with_the_small_cnn(tmp_path):
         ("Pendulum-v1", "discrete action space"),
         ("FrozenLake-v1", "vector or image observations"),
         ("NoSuchThing-v0", "Gymnasium can make"),
+        ("::", "Gymnasium can make"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path, identifier, reason):
@@ -138,3 +139,43 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(tmp_path, 
 def test_our_own_registered_task_trains_through_gymnasium(tmp_path):
     config = preset("gym:gcr_rl/NoisyRPSChain-v0", "ddqn", {**SMALL, "seeds": (0,), "steps": 120})
     assert train(config, tmp_path / "run").joinpath("summary.json").exists()
+
+
+class Fragile(Corridor):
+    def step(self, action):
+        if self.episodes == 3:
+            raise ZeroDivisionError("three is too many")
+        return super().step(action)
+
+
+def test_an_error_in_the_environment_is_blamed_on_it(tmp_path):
+    gymnasium.register("gcr_tests/Fragile-v0", Fragile)
+    with pytest.raises(RunFailed, match=r"Fragile-v0 raised ZeroDivisionError: three"):
+        train(preset("gym:gcr_tests/Fragile-v0", "ddqn", SMALL), tmp_path / "run")
+
+
+def test_a_seed_does_not_depend_on_its_neighbours(tmp_path):
+    """Gymnasium's CartPole starts at random: the slots of a seed are seeded by it alone."""
+    config = preset("gym:CartPole-v1", "ddqn", {**SMALL, "evaluation.epsilon": 0.3, "steps": 120})
+    both = train(config, tmp_path / "both")
+    alone = train(config.replace({"seeds": (1,)}), tmp_path / "alone")
+    mine = [row["returns"] for row in read_rows(both / "evaluation.jsonl") if row["seed"] == 1]
+    assert mine[0] == read_rows(alone / "evaluation.jsonl")[0]["returns"]
+    first = [checkpoint.load_newest(path / "checkpoints")[0] for path in (both, alone)]
+    name = ".replay.rows.observation"
+    np.testing.assert_array_equal(first[0][name][1, :5], first[1][name][0, :5])
+
+
+def test_whole_numbers_keep_their_values():
+    class Wide(Corridor):
+        observation_space = gymnasium.spaces.Box(-(2**62), 2**62, (2,), np.int64)
+
+    class Dark(Corridor):
+        observation_space = gymnasium.spaces.Box(-5, 0, (2,), np.int16)
+
+    gymnasium.register("gcr_tests/Wide-v0", Wide)
+    gymnasium.register("gcr_tests/Dark-v0", Dark)
+    wide, dark = describe("gym:gcr_tests/Wide-v0", {}), describe("gym:gcr_tests/Dark-v0", {})
+    assert wide.dtype == np.float32 and wide.scale == 1.0
+    assert dark.dtype == np.int16 and dark.scale == 1.0
+    assert describe("gym:gcr_tests/Pixels-v0", {}).scale == 1 / 255
