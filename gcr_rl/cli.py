@@ -5,150 +5,91 @@ import io
 import os
 import re
 import shlex
+import signal
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from types import FrameType
+from typing import Any
 
 import tyro
 
-from gcr_rl.config import (
-    METHODS,
-    Config,
-    EvaluationConfig,
-    ExplorationConfig,
-    LoopConfig,
-    NetworkConfig,
-    OptimiserConfig,
-    ReplayConfig,
-    RunConfig,
-    ValueConfig,
-    preset,
+from gcr_rl.arguments import (
+    EvalArguments,
+    ListArguments,
+    PlayArguments,
+    ReportArguments,
+    ResumeArguments,
+    TrainArguments,
 )
+from gcr_rl.config import METHODS, Config, preset
 from gcr_rl.errors import InputError, RunFailed, unknown_name
 
 BAD_INPUT, FAILED_RUN, INTERRUPTED = 2, 3, 130
-
-Path_ = Annotated[Path, tyro.conf.arg(metavar="PATH")]
-JsonFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+MOST_SEEDS = 10_000
 
 
 class UsageError(Exception):
     """Words on the command line that no option takes."""
 
 
-@dataclass(frozen=True)
-class TrainArguments:
-    """Train a method on a task: all seeds at once, logged, evaluated, resumable.
-
-    Without options this runs the tuned defaults of the task. Everything is written to one
-    run folder; `gcr resume` continues it, `gcr report` turns one or more into a page.
-    """
-
-    task: tyro.conf.Positional[str]
-    """Task name (see `gcr envs`), or gym:ID for any Gymnasium environment."""
-    method: str = "ddqn"
-    """Method name (see `gcr methods`)."""
-    steps: int = 0
-    """Environment steps per seed."""
-    seeds: int = 1
-    """How many seeds; they train side by side in one program."""
-    first_seed: int = 0
-    """The first seed; the others follow it."""
-    env: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
-    """Options of the task, e.g. `--env p_asym=0.1 epsilon=0.5`."""
-    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """New folder for the run; runs/TASK-METHOD-NUMBER if not given."""
-    json: JsonFile = None
-    """Also write the summary to this file."""
-    network: NetworkConfig = NetworkConfig()
-    optimiser: OptimiserConfig = OptimiserConfig()
-    value: ValueConfig = ValueConfig()
-    replay: ReplayConfig = ReplayConfig()
-    exploration: ExplorationConfig = ExplorationConfig()
-    loop: LoopConfig = LoopConfig()
-    evaluation: EvaluationConfig = EvaluationConfig()
-    run: RunConfig = RunConfig()
-
-
-@dataclass(frozen=True)
-class ResumeArguments:
-    """Continue an unfinished run from its newest checkpoint, to the same bits."""
-
-    run: tyro.conf.Positional[Path_]
-    """Folder of the run."""
-    json: JsonFile = None
-    """Also write the summary to this file."""
-
-
-@dataclass(frozen=True)
-class EvalArguments:
-    """Evaluate a run's newest checkpoint afresh, optionally under other task options."""
-
-    run: tyro.conf.Positional[Path_]
-    """Folder of the run."""
-    episodes: int = 100
-    """Episodes per seed."""
-    epsilon: float = 0.0
-    """Share of random actions."""
-    env: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
-    """Task options to change."""
-    evaluation_seed: int = 0
-    """Which episodes are drawn; never those that training evaluated on."""
-    json: JsonFile = None
-    """Also write the rows to this file."""
-
-
-@dataclass(frozen=True)
-class PlayArguments:
-    """Draw one greedy episode of a run as a GIF."""
-
-    run: tyro.conf.Positional[Path_]
-    """Folder of the run."""
-    out: Path_ = Path("episode.gif")
-    """GIF to write; an existing file is not overwritten."""
-    seed: int | None = None
-    """Whose agent plays; the run's first seed if not given."""
-    episode: int = 0
-    """Which episode is drawn."""
-
-
-@dataclass(frozen=True)
-class ReportArguments:
-    """Compare runs: a table, learning curves, and where every number came from."""
-
-    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN")]]
-    """Folders of the runs."""
-    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("report")
-    """Folder for the report."""
-
-
-@dataclass(frozen=True)
-class ListArguments:
-    """List what there is."""
-
-    json: JsonFile = None
-    """Also write the list to this file."""
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `gcr`: exit code 0, 2 (bad input), 3 (failed run) or 130 (interrupted)."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    _prepare_streams()
     try:
-        _dispatch(words)
+        with _termination_interrupts():
+            _dispatch(words)
+        if sys.stdout is not None:
+            sys.stdout.flush()  # here, where a failure still has a handler
     except (InputError, UsageError) as error:
         _exit(str(error), BAD_INPUT)
     except RunFailed as error:
         _exit(str(error), FAILED_RUN)
-    except KeyboardInterrupt:
-        _exit("interrupted", INTERRUPTED)
-    except BrokenPipeError:
+    except KeyboardInterrupt as error:
+        _exit(str(error) or "interrupted", INTERRUPTED)
+    except BrokenPipeError:  # the reader has seen enough (`gcr envs | head -1`)
+        _mute_output()
+    except OSError as error:
+        _mute_output()
+        _exit(f"output: {error}", BAD_INPUT)
+
+
+def _prepare_streams() -> None:
+    """A path may hold bytes that the terminal cannot show: show them escaped."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+@contextlib.contextmanager
+def _termination_interrupts() -> Iterator[None]:
+    """SIGTERM as Ctrl-C: while a command starts or compiles; training has its own handler."""
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _mute_output() -> None:
+    """What is still buffered goes nowhere, or Python would complain when it exits."""
+    with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _exit(message: str, code: int) -> None:
-    print("gcr: " + " ".join(message.split()), file=sys.stderr)
+    """One line on standard error, and the exit code."""
+    line = " ".join(part.strip() for part in message.splitlines())
+    with contextlib.suppress(OSError):
+        print(f"gcr: {line}", file=sys.stderr)
     raise SystemExit(code)
 
 
@@ -194,7 +135,8 @@ def _parse(kind: Any, name: str, words: list[str], default: Any = None) -> Any:
             raise
         text = " ".join(re.sub(r"[^\x20-\x7e]|[-+|]{4,}", " ", errors.getvalue()).split())
         # Drop the box's title, which its text repeats, and the help that follows.
-        text = re.sub(r"^(Unrecognized options|Value error|Parsing error|Missing)\b ", "", text)
+        text = re.sub(r"^(?:Unrecognized options|Value error|Parsing error|Invalid choice"
+                      r"|Missing argument|Required options) (?=[A-Zi])", "", text)  # fmt: skip
         text = re.sub(r"(Argument helptext:|For full helptext).*", "", text).strip()
         raise UsageError(f"{text or shlex.join(words)} (see gcr {name} --help)") from None
 
@@ -237,8 +179,9 @@ def _train_config(words: list[str]) -> tuple[TrainArguments, Config]:
         **{part: getattr(base, part) for part in parts},
     )  # fmt: skip
     arguments = _parse(TrainArguments, "train", words, default)
-    if arguments.seeds < 1:
-        raise InputError("seeds", arguments.seeds, "at least 1")
+    if not 1 <= arguments.seeds <= MOST_SEEDS:
+        raise InputError("seeds", arguments.seeds, f"from 1 to {MOST_SEEDS}")
+    _check_json_file(arguments.json)
     overrides = {part: getattr(arguments, part) for part in parts}
     overrides["steps"] = arguments.steps
     overrides["seeds"] = tuple(range(arguments.first_seed, arguments.first_seed + arguments.seeds))
@@ -277,15 +220,20 @@ def _unused_folder(name: str) -> Path:
 def _train_or_resume(work: Callable[[], Any], run: Path) -> None:
     from gcr_rl.training import Interrupted
 
+    again = f"continue with: gcr resume {shlex.quote(str(run))}"
     try:
         work()
     except Interrupted as stopped:
-        _exit(f"{stopped}; continue with: gcr resume {run}", INTERRUPTED)
+        raise KeyboardInterrupt(f"{stopped}; {again}") from None
+    except KeyboardInterrupt:
+        begun = (run / "config.json").exists()
+        raise KeyboardInterrupt(f"interrupted; {again}" if begun else "") from None
 
 
 def resume(words: list[str]) -> None:
     """Continue an unfinished run from its newest checkpoint."""
     arguments = _parse(ResumeArguments, "resume", words)
+    _check_json_file(arguments.json)
     _prepare_jax()
     from gcr_rl.training import resume as resume_training
     from gcr_rl.training.progress import Bar
@@ -295,9 +243,9 @@ def resume(words: list[str]) -> None:
 
 
 def _show_summary(run: Path, json_file: Path | None) -> None:
-    from gcr_rl.training.run_folder import read_json
+    from gcr_rl.training.run_folder import read_summary
 
-    summary = read_json(run / "summary.json", "run")
+    summary = read_summary(run)
     if summary["status"] != "finished":
         raise RunFailed(summary["reason"])
     final = summary["final_return"]
@@ -309,9 +257,20 @@ def _show_summary(run: Path, json_file: Path | None) -> None:
     _write_result(json_file, {"run": str(run), **summary})
 
 
+def _check_json_file(file: Path | None) -> None:
+    """Refuse, before any work is done, a place where no file can be written."""
+    if file is None:
+        return
+    if not file.name or file.is_dir():
+        raise InputError("json", str(file), "a file, not a folder")
+    if not os.access(file.parent, os.W_OK):
+        raise InputError("json", str(file), "a file in a folder that exists and can be written")
+
+
 def _write_result(file: Path | None, data: Any) -> None:
     if file is None:
         return
+    _check_json_file(file)
     from gcr_rl.training.run_folder import write_json
 
     try:
@@ -323,6 +282,7 @@ def _write_result(file: Path | None, data: Any) -> None:
 def evaluate(words: list[str]) -> None:
     """Evaluate a run's newest checkpoint afresh."""
     arguments = _parse(EvalArguments, "eval", words)
+    _check_json_file(arguments.json)
     _prepare_jax()
     from gcr_rl.training import evaluate as evaluate_run
 
@@ -348,6 +308,8 @@ def play(words: list[str]) -> None:
     arguments = _parse(PlayArguments, "play", words)
     if arguments.out.exists():
         raise InputError("out", str(arguments.out), "a file that does not exist yet")
+    if arguments.out.suffix.lower() != ".gif":
+        raise InputError("out", str(arguments.out), "a name that ends in .gif")
     _prepare_jax()
     from PIL import Image
 

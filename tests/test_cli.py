@@ -1,10 +1,17 @@
 """The command line as a user meets it: exit codes, one-line errors, files."""
 
 import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
 
 from gcr_rl import cli
+from gcr_rl.config import preset
 
 SMALL = [
     "--steps", "200", "--seeds", "2", "--network.hidden", "8", "--replay.learning-starts", "50",
@@ -68,7 +75,8 @@ def test_help_reads_well_and_shows_the_tuned_defaults(capsys):
     assert code == 0 and "train" in text and "resume" in text
     code, text, _ = gcr(capsys, "train", "CartPole", "--help")
     assert code == 0 and "--loop.train-every" in text
-    assert "50000" in text.replace(",", "") and "0.0005" in text
+    tuned = preset("CartPole")
+    assert f"(default: {tuned.loop.train_every})" in text and tuned.loop.train_every > 1
     code, text, _ = gcr(capsys, "--version")
     assert code == 0 and text.startswith("gcr-rl ")
 
@@ -82,7 +90,16 @@ def test_help_reads_well_and_shows_the_tuned_defaults(capsys):
         (["train", "CartPole", "--steps", "-1"], ["steps", "-1", "from 1"]),
         (["train", "CartPole", "--steps", "many"], ["--steps", "many"]),
         (["train", "CartPole", "--stpes", "5"], ["--stpes", "--steps"]),
-        (["train", "CartPole", "--seeds", "0"], ["seeds", "0", "at least 1"]),
+        (["train", "CartPole", "--seeds", "0"], ["seeds", "0", "from 1 to"]),
+        (["train", "CartPole", "--seeds", "99999999999"], ["seeds", "99999999999", "from 1 to"]),
+        (["train", "CartPole", "--value.loss", "l1"], ["gcr: invalid choice 'l1'", "huber"]),
+        (["train", "CartPole", "--json", "no/such/f.json"], ["json", "no/such/f.json", "folder"]),
+        (["train", "CartPole", "--json", "."], ["json", "not a folder"]),
+        (["train", "CartPole", "--json", ""], ["json", "not a folder"]),
+        (["train", "Probe-C4", "--env", "horizon=99999999999"], ["horizon", "99999999999"]),
+        (["train", "gym:::"], ["task", "'gym:::'", "Gymnasium can make"]),
+        (["report", "."], ["config.json", "readable file of a run folder"]),
+        (["play", "x", "--out", "x.png"], ["out", "x.png", ".gif"]),
         (["train", "CartPole", "--replay.batch-size", "99999"], ["replay.batch_size", "99999"]),
         (["train", "RotMirrorGrid", "--env", "p_asym=2"], ["p_asym", "2"]),
         (["train", "RotMirrorGrid", "--env", "p_asim=0.1"], ["p_asim", "p_asym"]),
@@ -119,3 +136,57 @@ def test_a_failed_run_has_exit_code_3(capsys, tmp_path):
     assert code == 3 and "not finite at step" in error and "state saved" in error
     code, _, error = gcr(capsys, "resume", str(tmp_path / "run"))
     assert code == 3
+
+
+def process(*words, **keywords):
+    """The same in a process of its own, for what a process alone can show."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "gcr_rl.cli", *map(str, words)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **keywords,
+    )  # fmt: skip
+
+
+def wait_for(path, child):
+    while not path.exists():
+        assert child.poll() is None, child.stderr.read()
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_it_compiles_says_how_to_continue(tmp_path, number):
+    out = tmp_path / "a  folder"
+    child = process("train", "Probe-TwoState", *SMALL, "--out", out)
+    wait_for(out / "provenance.json", child)
+    child.send_signal(number)
+    _, error = child.communicate()
+    assert child.returncode == 130
+    assert error.splitlines()[-1].endswith(f"continue with: gcr resume '{out}'")
+    assert "Traceback" not in error
+
+
+def test_a_reader_that_leaves_ends_the_progress_but_not_the_run(tmp_path):
+    child = process("train", "Probe-TwoState", *SMALL, "--out", tmp_path / "run")
+    child.stderr.close()
+    child.stdout.close()
+    assert child.wait() == 0
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+def test_output_that_cannot_be_written_is_one_line():
+    with open("/dev/full", "w") as full:
+        result = subprocess.run(
+            [sys.executable, "-m", "gcr_rl.cli", "envs"],
+            stdout=full, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+    assert result.returncode == 2 and result.stderr.count("\n") == 1
+    assert "No space left on device" in result.stderr
+
+
+def test_a_path_that_is_not_text_is_shown_escaped(run, tmp_path):
+    out, _ = run
+    strange = os.fsencode(tmp_path) + b"/gr\xfcn \n run"
+    shutil.copytree(os.fsencode(out), strange)
+    child = process("resume", os.fsdecode(strange))
+    text, error = child.communicate()
+    assert child.returncode == 0, error
+    assert "gr\\udcfcn" in text

@@ -98,8 +98,9 @@ def _read_bytes(path: Path) -> bytes:
 
 
 def _read_object(path: Path) -> dict[str, Any]:
+    content = _read_bytes(path)
     try:
-        value = json.loads(_read_bytes(path))
+        value = json.loads(content)
     # RecursionError: a file of nested brackets.
     except (ValueError, RecursionError) as error:
         raise InputError(str(path), f"not JSON ({error})", "a JSON object") from error

@@ -1,0 +1,116 @@
+"""The options of each command: one dataclass each, a doc line per option. No behaviour."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from gcr_rl.config import (
+    EvaluationConfig,
+    ExplorationConfig,
+    LoopConfig,
+    NetworkConfig,
+    OptimiserConfig,
+    ReplayConfig,
+    RunConfig,
+    ValueConfig,
+)
+
+RunFolder = Annotated[Path, tyro.conf.arg(metavar="RUN")]
+JsonFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+
+
+@dataclass(frozen=True)
+class TrainArguments:
+    """Train a method on a task: all seeds at once, logged, evaluated, resumable.
+
+    Without options this runs the tuned defaults of the task. Everything is written to one
+    run folder; `gcr resume` continues it, `gcr report` turns one or more into a page.
+    `gcr train TASK --help` shows the tuned values of that task as defaults.
+    """
+
+    task: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="TASK")]]
+    """Task name (see `gcr envs`), or gym:ID for any Gymnasium environment."""
+    method: str = "ddqn"
+    """Method name (see `gcr methods`)."""
+    steps: int = 50_000
+    """Environment steps per seed."""
+    seeds: int = 1
+    """How many seeds; they train side by side in one program."""
+    first_seed: int = 0
+    """The first seed; the others follow it."""
+    env: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """Options of the task, e.g. `--env p_asym=0.1 epsilon=0.5`."""
+    out: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")] = None
+    """New folder for the run; runs/TASK-METHOD-NUMBER if not given."""
+    json: JsonFile = None
+    """Also write the summary to this file."""
+    network: NetworkConfig = NetworkConfig()
+    optimiser: OptimiserConfig = OptimiserConfig()
+    value: ValueConfig = ValueConfig()
+    replay: ReplayConfig = ReplayConfig()
+    exploration: ExplorationConfig = ExplorationConfig()
+    loop: LoopConfig = LoopConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    run: RunConfig = RunConfig()
+
+
+@dataclass(frozen=True)
+class ResumeArguments:
+    """Continue an unfinished run from its newest checkpoint, to the same bits."""
+
+    run: tyro.conf.Positional[RunFolder]
+    """Folder of the run."""
+    json: JsonFile = None
+    """Also write the summary to this file."""
+
+
+@dataclass(frozen=True)
+class EvalArguments:
+    """Evaluate a run's newest checkpoint afresh, optionally under other task options."""
+
+    run: tyro.conf.Positional[RunFolder]
+    """Folder of the run."""
+    episodes: int = 100
+    """Episodes per seed."""
+    epsilon: float = 0.0
+    """Share of random actions."""
+    env: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """Task options to change."""
+    evaluation_seed: int = 0
+    """Which episodes are drawn; never those that training evaluated on."""
+    json: JsonFile = None
+    """Also write the rows to this file."""
+
+
+@dataclass(frozen=True)
+class PlayArguments:
+    """Draw one greedy episode of a run as a GIF."""
+
+    run: tyro.conf.Positional[RunFolder]
+    """Folder of the run."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FILE")] = Path("episode.gif")
+    """GIF to write; an existing file is not overwritten."""
+    seed: int | None = None
+    """Whose agent plays; the run's first seed if not given."""
+    episode: int = 0
+    """Which episode is drawn."""
+
+
+@dataclass(frozen=True)
+class ReportArguments:
+    """Compare runs: a table, learning curves, and where every number came from."""
+
+    runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN")]]
+    """Folders of the runs."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("report")
+    """Folder for the report."""
+
+
+@dataclass(frozen=True)
+class ListArguments:
+    """List what there is."""
+
+    json: JsonFile = None
+    """Also write the list to this file."""
