@@ -5,7 +5,8 @@ its schedule; ``first`` is the length from which on everything true is certified
 length, ``false`` counts certificates of untrue elements (or of true ones with a wrong
 relabelling) at any length. Provisional certificates are counted apart.
 
-    python benchmarks/certificate.py [--json FILE] [--markdown FILE] [--only WORD] [--seeds N]
+    python benchmarks/certificate.py [--json FILE] [--markdown FILE] [--only WORD]
+                                     [--seeds N] [--jobs N]
 """
 
 import os
@@ -17,6 +18,8 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -194,25 +197,38 @@ def markdown(summaries: list[dict[str, Any]]) -> str:
     return head + "\n".join(lines) + "\n"
 
 
+def all_cases(seeds: int | None) -> dict[str, Case]:
+    cases = [*task_cases(seeds or 16), *probe_cases(seeds or 20)]
+    return {case.name: case for case in cases}
+
+
+def run(name: str, seeds: int | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One case with all its seeds: (summary, every seed)."""
+    case = all_cases(seeds)[name]
+    rows = [judge(case, seed) for seed in range(case.seeds)]
+    return summarise(case, rows), {"case": name, "rows": rows}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", type=Path)
     parser.add_argument("--markdown", type=Path)
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="cases whose name contains this")
     parser.add_argument("--seeds", type=int)
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    cases = [*task_cases(options.seeds or 16), *probe_cases(options.seeds or 20)]
-    summaries, details = [], []
-    for case in (case for case in cases if options.only in case.name):
-        rows = [judge(case, seed) for seed in range(case.seeds)]
-        summaries.append(summarise(case, rows))
-        details.append({"case": case.name, "rows": rows})
-        print(json.dumps(summaries[-1]), flush=True)
-        if options.json:
-            found = {"summary": summaries, "seeds": details}
-            options.json.write_text(json.dumps(found, indent=1) + "\n")
-        if options.markdown:
-            options.markdown.write_text(markdown(summaries))
+    names = [name for name in all_cases(options.seeds) if options.only in name]
+    found = []
+    with ProcessPoolExecutor(options.jobs, get_context("spawn")) as pool:
+        for summary, rows in pool.map(run, names, [options.seeds] * len(names)):
+            found.append((summary, rows))
+            print(json.dumps(summary), flush=True)
+            summaries = [one for one, _ in found]
+            if options.json:
+                data = {"summary": summaries, "seeds": [one for _, one in found]}
+                options.json.write_text(json.dumps(data, indent=1) + "\n")
+            if options.markdown:
+                options.markdown.write_text(markdown(summaries))
 
 
 if __name__ == "__main__":

@@ -69,6 +69,11 @@ class Discovery:
         """Transforms that some part contradicts."""
         return (self.verdict == CONTRADICTED).any(axis=0)
 
+    @property
+    def disproved(self) -> Bool[np.ndarray, " g"]:
+        """The same without support: a policy may stop visiting images, which proves nothing."""
+        return (self.verdict[1:] == CONTRADICTED).any(axis=0)
+
     def relabellings(self, provisional: bool = True) -> dict[int, list[int]]:
         """{element: relabelling} for :func:`gcr_rl.symmetry.generate`, trivial ones left out."""
         chosen = self.certified | (self.provisional & provisional)

@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int, Shaped
 from gcr_rl.symmetry import lookup, smooth
 from gcr_rl.symmetry.certificate import CertificateSettings, Scores, table_fits
 from gcr_rl.symmetry.codes import image_codes, join, transformed
+from gcr_rl.symmetry.transforms import BlockGather
 from gcr_rl.symmetry.vocabulary import Vocabulary
 
 MAX_KINDS = 8
@@ -59,6 +60,16 @@ class Sample:
         return self.evidence.observation.ndim in (3, 4) and self.vocabulary.swaps is None
 
     @property
+    def permutes_cells(self) -> bool:
+        """Whether every transform only moves whole cells, so that no content is new."""
+        transforms = self.vocabulary.transforms
+        return (
+            isinstance(transforms, BlockGather)
+            and transforms.sign is None
+            and transforms.layout.block[:2] == (1, 1)
+        )
+
+    @property
     def is_vector(self) -> bool:
         """Whether observations are vectors of real numbers."""
         observation = self.evidence.observation
@@ -67,7 +78,8 @@ class Sample:
     @cached_property
     def recurrence(self) -> Float[np.ndarray, " g"]:
         """The share of moved T_g o that another episode contains; the identity's over all."""
-        known = lookup.table(self.before[0], self.before[0], self.cluster)
+        own = self.before[self.vocabulary.identity]
+        known = lookup.table(own, own, self.cluster)
         shares = []
         for g, codes in enumerate(self.before):
             asked = self.moved[g] if g != self.vocabulary.identity else np.ones(len(codes), bool)
@@ -223,19 +235,33 @@ def _signatures(
     own, cluster = sample.vocabulary.identity, sample.cluster
     rows = np.arange(len(sample.action))
     what = lookup.signature(lookup.patches(*sample.pair(own, rows)))
+    seen = [what] * len(elements)
+    if not sample.permutes_cells:
+        seen = [lookup.signature(lookup.patches(*sample.pair(int(g), rows))) for g in elements]
     kind, group = sample.kind.astype(np.uint64), _event_group(sample)
-    plain = lookup.table(what, kind, cluster)
-    identity = explain_novelty(plain.score(what, kind, cluster), group)
-    found = [
-        Scores("rewards of changes", identity, np.tile(identity, (len(elements), 1)), group,
-               table_fits(identity, group, settings.fit, 1), invariant=True,
-               min_count=settings.min_events)
-    ]  # fmt: skip
-    known = lookup.table(join(what, sample.action), kind, cluster)
-    scored = known.score(join(what, sample.action), kind, cluster)
-    images = [known.score(join(what, row[sample.action]), kind, cluster) for row in relabel]
-    fits = table_fits(scored, group, settings.fit, settings.min_count)
-    return [*found, Scores("rewards of changes by action", scored, np.stack(images), group, fits)]
+
+    def scores(name: str, with_action: bool) -> Scores:
+        def key(code: np.ndarray, action: np.ndarray) -> np.ndarray:
+            return join(code, action) if with_action else code
+
+        known = lookup.table(key(what, sample.action), kind, cluster)
+        identity = known.score(key(what, sample.action), kind, cluster)
+        images = np.stack(
+            [
+                known.score(key(code, row[sample.action]), kind, cluster)
+                for code, row in zip(seen, relabel, strict=True)
+            ]
+        )
+        if with_action or not sample.permutes_cells:
+            fits = table_fits(identity, group, settings.fit, settings.min_count)
+            return Scores(name, identity, images, group, fits)
+        identity = explain_novelty(identity, group)
+        # It passes wherever it fits, so it must explain every kind of event by itself.
+        fits = table_fits(identity, sample.kind, 0.75 * settings.fit, 1)
+        images = np.tile(identity, (len(elements), 1))
+        return Scores(name, identity, images, group, fits, True, settings.min_events)
+
+    return [scores("rewards of changes", False), scores("rewards of changes by action", True)]
 
 
 def explain_novelty(

@@ -126,7 +126,7 @@ def fit_patches(
 ) -> PatchModel:
     """Count what happened in the middle of every neighbourhood that ever changed."""
     volatile = np.unique(cells.around[cells.changed])
-    active = np.isin(cells.around, volatile)
+    active = _contained(volatile, cells.around)
     row = np.nonzero(active)[0]
     key = join(cells.around[active], action[row])
     return PatchModel(volatile, table(key, cells.after[active], episode[row]))
@@ -136,10 +136,18 @@ def score_patches(
     model: PatchModel, cells: Patches, action: Int[np.ndarray, " n"], episode: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
     """Summed over the cells that changed or might have, clipped; NaN if one of them is unknown."""
-    active = np.isin(cells.around, model.volatile) | cells.changed
+    active = _contained(model.volatile, cells.around) | cells.changed
     row = np.nonzero(active)[0]
     key = join(cells.around[active], action[row])
     part = model.known.score(key, cells.after[active], episode[row])
     total = np.zeros(len(action))
     np.add.at(total, row, part)
     return np.maximum(total, -CLIP)
+
+
+def _contained(known: Column, codes: UInt64[np.ndarray, "n cells"]) -> Bool[np.ndarray, "n cells"]:
+    """np.isin for a short sorted list: many times faster than sorting all cells."""
+    if not len(known):
+        return np.zeros(codes.shape, bool)
+    place = np.minimum(np.searchsorted(known, codes), len(known) - 1)
+    return np.asarray(known[place] == codes)

@@ -159,7 +159,7 @@ def update(
     """The standing after one more discovery, which may add, promote and revoke."""
     schedule = schedule or Schedule()
     accepted = found.certified | found.provisional
-    refused = found.refused & ~accepted
+    refused = found.disproved & ~accepted
     relabel = np.where(accepted[:, None], found.relabel, standing.relabel)
     kept = consistent(vocabulary, relabel, (standing.in_force & ~refused) | accepted, refused)
     certified = kept & (found.certified | standing.certified)
