@@ -129,7 +129,8 @@ def main() -> None:
         for stage, values in samples.items():
             middle = statistics.median(values)
             rows.append({"seeds": seeds, "stage": stage, "us": values, "ratio": middle / base})
-            print(f"{seeds:>2} seed(s)  {stage:<10} {middle:>8.1f} us {middle / base:>6.2f} x plain")
+            ratio = middle / base
+            print(f"{seeds:>2} seed(s)  {stage:<10} {middle:>8.1f} us {ratio:>6.2f} x plain")
     RESULTS.write_text(
         json.dumps(
             {
