@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float, Int
 
 from gcr_rl.errors import InputError
 from gcr_rl.symmetry.lookup import CLIP
+from gcr_rl.symmetry.relabel import wilson
 from gcr_rl.symmetry.vocabulary import (
     Vocabulary,
     compose_signed,
@@ -203,20 +204,29 @@ def _bound(
     return number, mean - error - caution, mean, mean + error
 
 
-def support_verdict(
-    original: Float[np.ndarray, " q"],
-    image: Float[np.ndarray, " q"],
-    settings: CertificateSettings,
-) -> tuple[int, float]:
-    """(verdict, share of images whose neighbour is near): the paper's α as a test.
+def near_share(
+    original: Float[np.ndarray, " q"], image: Float[np.ndarray, " q"], slack: float
+) -> float:
+    """The share of images whose neighbour is near: within slack times the originals' 90 % quantile.
 
-    Near means within ``support_slack`` times the 90 % quantile of the originals' distances.
+    The paper's α as a test.
     """
-    if len(original) < settings.min_count:
-        return SILENT, float("nan")
-    reach = settings.support_slack * float(np.quantile(original, 0.9)) + 1e-6
-    share = float((image <= reach).mean())
-    return (PASSED if share >= settings.support_share else CONTRADICTED), share
+    reach = slack * float(np.quantile(original, 0.9)) + 1e-6
+    return float((image <= reach).mean())
+
+
+def support_verdict(
+    share: Float[np.ndarray, " k"], episodes: int, settings: CertificateSettings
+) -> Int[np.ndarray, " k"]:
+    """Passed at ``support_share``; contradicted if that is out of the reach of chance.
+
+    Episodes are what is drawn: with few of them, images may be missing by chance (an eighth of
+    the maps each), and a Wilson interval over episodes of three standard errors says so.
+    """
+    hits = np.minimum(share, 1.0) * episodes
+    _, upper = wilson(hits, np.full(hits.shape, float(episodes)), 3.0)
+    wanted = settings.support_share
+    return np.where(share >= wanted, PASSED, np.where(upper < wanted, CONTRADICTED, SILENT))
 
 
 def consistent(

@@ -22,6 +22,7 @@ from gcr_rl.symmetry.certificate import (
     combine,
     consistent,
     judge,
+    near_share,
     support_verdict,
 )
 from gcr_rl.symmetry.codes import join
@@ -52,7 +53,7 @@ class Discovery:
     relabel: Int[np.ndarray, "g actions"]
     certified: Bool[np.ndarray, " g"]
     provisional: Bool[np.ndarray, " g"]
-    """Everything passed but rewards and ends, of which too few events have been seen."""
+    """Nothing is contradicted, but events or episodes are too few for a full certificate."""
     trivial: Bool[np.ndarray, " g"]
     verdict: Int[np.ndarray, "parts g"]
     statistic: Float[np.ndarray, "parts g"]
@@ -118,7 +119,7 @@ def discover(
     verdict, statistic = np.zeros((5, size), int), np.full((5, size), np.nan)
 
     verdict[0], statistic[0] = support(sample, settings)
-    alive = np.flatnonzero((verdict[0] == PASSED) & ~sample.trivial)
+    alive = np.flatnonzero((verdict[0] != CONTRADICTED) & ~np.isnan(statistic[0]))
     counts, classes, head = inverse_counts(sample, alive, settings, key)
     relabel = np.tile(np.arange(num_actions, dtype=np.int32), (size, 1))
     relabel[alive] = relabelling(counts[alive], classes) if len(alive) else relabel[alive]
@@ -144,7 +145,7 @@ def discover(
     refused = (verdict == CONTRADICTED).any(axis=0)
     agreed = consistent(vocabulary, relabel, possible, refused)
     verdict[4] = np.where(possible, np.where(agreed, PASSED, CONTRADICTED), SILENT)
-    full = agreed & (verdict[3] == PASSED)
+    full = agreed & (verdict[[0, 3]] == PASSED).all(axis=0)
     return Discovery(
         relabel, full, agreed & ~full, sample.trivial, verdict, statistic, counts, classes,
         len(sample.action), events, head,
@@ -160,23 +161,22 @@ def support(
     as often; elsewhere the distances of nearest neighbours are compared.
     """
     size, own = sample.vocabulary.size, sample.vocabulary.identity
-    verdict, statistic = np.zeros(size, int), np.full(size, np.nan)
+    statistic = np.full(size, np.nan)
     by_action = sample.moved.astype(np.float32) @ np.eye(sample.num_actions)[sample.action]
     asked = np.flatnonzero((by_action >= settings.min_count).all(axis=1))
-    base = float(sample.recurrence[own])
+    base, episodes = float(sample.recurrence[own]), int(sample.cluster.max()) + 1
     share = sample.recurrence[asked] / max(base, 1e-12)
-    if base >= 0.5:
-        statistic[asked] = share
-        verdict[asked] = np.where(share >= settings.support_share, PASSED, CONTRADICTED)
-        return verdict, statistic
-    # Long lists (swaps) are thinned out first: over many episodes, images that hardly ever recur
-    # where dozens should have are not supported, and their neighbours need not be sought.
-    expected = base * sample.moved[asked].sum(axis=1)
-    never = (expected >= 30) & (share < 0.2) & (sample.cluster.max() >= 50)
-    verdict[asked[never]], statistic[asked[never]] = CONTRADICTED, share[never]
-    for g in asked[~never]:
-        original, image = _distances(sample, int(g))
-        verdict[g], statistic[g] = support_verdict(original, image, settings)
+    if base < 0.5:
+        # Long lists (swaps) are thinned out first: over many episodes, images that hardly ever
+        # recur where dozens should have are far off, and their neighbours need not be sought.
+        expected = base * sample.moved[asked].sum(axis=1)
+        sought = (expected < 30) | (share >= 0.2) | (episodes < 50)
+        for place in np.flatnonzero(sought):
+            distances = _distances(sample, int(asked[place]))
+            share[place] = near_share(*distances, settings.support_slack)
+    statistic[asked] = share
+    verdict = np.zeros(size, int)
+    verdict[asked] = support_verdict(share, episodes, settings)
     return verdict, statistic
 
 

@@ -14,6 +14,7 @@ from gcr_rl.symmetry.certificate import (
     combine,
     consistent,
     judge,
+    near_share,
     support_verdict,
     table_fits,
 )
@@ -76,9 +77,13 @@ def test_doubt_of_one_model_keeps_another_from_passing_and_contradiction_wins():
 
 def test_support_needs_images_as_near_as_originals():
     near, far = np.full(100, 1.0), np.full(100, 9.0)
-    assert support_verdict(near, near, SETTINGS)[0] == PASSED
-    assert support_verdict(near, far, SETTINGS)[0] == CONTRADICTED
-    assert support_verdict(near[:5], near[:5], SETTINGS)[0] == SILENT
+    assert near_share(near, near, 1.5) == 1.0 and near_share(near, far, 1.5) == 0.0
+
+
+def test_support_is_contradicted_only_over_enough_episodes():
+    shares = np.array([0.6, 0.0])
+    assert support_verdict(shares, 6, SETTINGS).tolist() == [PASSED, SILENT]
+    assert support_verdict(shares, 12, SETTINGS).tolist() == [PASSED, CONTRADICTED]
 
 
 def true_dihedral():
