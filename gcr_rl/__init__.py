@@ -12,6 +12,7 @@ _LAZY = {
     "Config": "gcr_rl.config",
     "preset": "gcr_rl.config",
     "InputError": "gcr_rl.errors",
+    "RunFailed": "gcr_rl.errors",
     "Run": "gcr_rl.training",
     "train": "gcr_rl.training",
     "resume": "gcr_rl.training",

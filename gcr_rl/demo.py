@@ -4,6 +4,7 @@ Each method trains in a process of its own, so that two cores are used. What is 
 is kept: a second demo only reports, an interrupted one goes on where it stopped.
 """
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -28,7 +29,9 @@ def main() -> int:
     """Train what is missing, then report; 0 if all went well."""
     print(f"{' and '.join(METHODS)} on RotMirrorGrid (return -200 worst, -13.72 optimal)")
     commands = [command for command in map(command_for, METHODS) if command]
-    processes = [subprocess.Popen(command) for command in commands]
+    # Two bars would draw over each other: lines of progress instead.
+    environment = {**os.environ, "TTY_COMPATIBLE": "0"}
+    processes = [subprocess.Popen(command, env=environment) for command in commands]
     try:
         failed = [code for process in processes if (code := process.wait())]
     except KeyboardInterrupt:

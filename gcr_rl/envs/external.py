@@ -1,6 +1,6 @@
 """Gymnasium environments as training sees them: a batch of slots, stepped on the host."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -35,15 +35,31 @@ class ExternalTask:
     dtype: np.dtype
     scale: float
 
-    def with_pictures(self) -> Any:
-        """A single environment that can be drawn."""
+    def frames(self, policy: Callable[[np.ndarray], int], seed: int) -> list[np.ndarray]:
+        """The pictures of one episode of ``policy``, as Gymnasium draws it."""
         import gymnasium
 
         options = {**self.options, "render_mode": "rgb_array"}
         try:
-            return gymnasium.make(self.identifier, **options)
-        except Exception as error:  # foreign code: it may raise anything
+            environment = gymnasium.make(self.identifier, **options)
+            observation, _ = environment.reset(seed=seed)
+            frames, done = [_picture(environment.render())], False
+            while not done:
+                action = policy(np.asarray(observation, self.dtype)) + self.first_action
+                observation, _, terminated, truncated, _ = environment.step(action)
+                frames.append(_picture(environment.render()))
+                done = terminated or truncated
+            environment.close()
+        except Exception as error:  # foreign code: it may raise anything, pygame missing say
             raise InputError("task", self.identifier, f"one that can be drawn ({error})") from error
+        return frames
+
+
+def _picture(drawn: object) -> np.ndarray:
+    picture = np.asarray(drawn)
+    if picture.ndim != 3 or picture.dtype != np.uint8:
+        raise ValueError(f"render() gave {type(drawn).__name__}, not an RGB picture")
+    return picture
 
 
 def is_external(task: str) -> bool:

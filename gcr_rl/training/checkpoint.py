@@ -20,6 +20,7 @@ import safetensors.numpy
 from jaxtyping import PyTree
 
 from gcr_rl.errors import InputError
+from gcr_rl.training.state import GENERATOR
 
 _NAME = re.compile(r"step-(\d+)\.json")
 
@@ -33,7 +34,7 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(partial, path)
-    except OSError:
+    except BaseException:  # an interruption too leaves nothing half written
         partial.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
@@ -63,8 +64,9 @@ def from_arrays(example: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
                 "checkpoint", name, "a checkpoint of this configuration; it lacks this"
             )
         stored = arrays[name]
-        is_key = jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-        value = jax.random.wrap_key_data(jnp.array(stored)) if is_key else jnp.array(stored)
+        value = jnp.array(stored)
+        if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            value = jax.random.wrap_key_data(value, impl=GENERATOR)
         if value.shape != leaf.shape or value.dtype != leaf.dtype:
             raise InputError(
                 f"checkpoint array {name}", f"{value.dtype}{list(value.shape)}",

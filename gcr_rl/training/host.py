@@ -170,19 +170,12 @@ class HostProgram:
 
     def frames(self, agent: PyTree, seed: int, episode: int) -> list[np.ndarray]:
         """The pictures of one greedy episode of one agent (no seed axis), as Gymnasium draws it."""
-        environment = self._task.with_pictures()
         stacked = jax.tree.map(lambda leaf: leaf[None], agent)
-        observation, _ = environment.reset(seed=_slot_seed(_EVALUATION, seed, episode))
-        frames, done = [np.asarray(environment.render())], False
-        while not done:
-            q = self._q(stacked, np.asarray(observation, self._task.dtype), 1)
-            observation, _, terminated, truncated, _ = environment.step(
-                int(q[0].argmax()) + self._task.first_action
-            )
-            frames.append(np.asarray(environment.render()))
-            done = terminated or truncated
-        environment.close()
-        return frames
+
+        def policy(observation: np.ndarray) -> int:
+            return int(self._q(stacked, observation, 1)[0].argmax())
+
+        return self._task.frames(policy, _slot_seed(_EVALUATION, seed, episode))
 
     def _q(self, agent: PyTree, observation: np.ndarray, seeds: int) -> np.ndarray:
         batch = jnp.asarray(observation.reshape(seeds, -1, *self._task.shape))

@@ -44,6 +44,8 @@ class Run:
     agent: ValueAgent
     agent_state: AgentState
     step: int
+    passed_over: tuple[str, ...] = ()
+    """One line for each damaged checkpoint that is newer than ``step``."""
 
     def state_of(self, seed: int) -> AgentState:
         """The agent of one seed."""
@@ -79,13 +81,13 @@ def load(run: str | Path) -> Run:
     path = as_path("run", run)
     config = read_config(path)
     agent = build_program(config).agent
-    arrays, note, _ = checkpoint.load_newest(path / "checkpoints")
+    arrays, note, passed_over = checkpoint.load_newest(path / "checkpoints")
     seeds = jnp.array(config.seeds, jnp.int32)
     example = jax.eval_shape(
         jax.vmap(lambda seed: _AgentPart(agent.init(streams(seed).initialisation))), seeds
     )
     stored = checkpoint.from_arrays(example, arrays)
-    return Run(path, config, agent, stored.agent, note["step"])
+    return Run(path, config, agent, stored.agent, note["step"], tuple(passed_over))
 
 
 def _interface(config: Config) -> tuple[tuple[int, ...], int]:

@@ -81,8 +81,9 @@ class Bar:
 
     def update(self, step: int, mean_return: float | None, loss: float | None) -> None:
         """Move the bar."""
-        note = "" if mean_return is None else f"return {mean_return:.4g}"
-        note += "" if loss is None else f"  loss {loss:.3g}"
+        parts = [] if mean_return is None else [f"return {mean_return:.4g}"]
+        parts += [] if loss is None else [f"loss {loss:.3g}"]
+        note = ", ".join(parts)
         if self._bar is not None:
             self._bar.update(self._task, completed=step, note=note)
             return
@@ -92,8 +93,9 @@ class Bar:
             elapsed = time.monotonic() - self._began
             speed = (step - self._first) / elapsed
             left = (self._total - step) / speed if speed else 0.0
-            rate = f"{speed:,.0f} steps/s, {left:.0f} s left, " if speed else ""
-            self.say(f"{self._label}: step {step:,} of {self._total:,}, {rate}{note}")
+            pace = [f"{speed:,.0f} steps/s, {left:.0f} s left"] if speed else []
+            reached = f"{self._label}: step {step:,} of {self._total:,}"
+            self.say(", ".join([reached, *pace, *parts]))
 
     def say(self, message: str) -> None:
         """Print one line above the bar."""

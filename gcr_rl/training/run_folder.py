@@ -185,7 +185,7 @@ def provenance(command: str) -> dict[str, Any]:
 
     return {
         "command": command,
-        "commit": _commit(),
+        "commit": commit_of(Path(__file__)),
         "versions": {name: _version(name) for name in _PACKAGES},
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -201,16 +201,20 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _commit() -> str | None:
-    """The commit of this source tree, with '+changes' if it was modified; None outside git."""
+def commit_of(file: Path) -> str | None:
+    """The commit of the source tree of ``file``, with '+changes' if its folder was modified.
+
+    None outside git, and for an installed copy that merely lies inside somebody's repository.
+    """
 
     def git(*words: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(Path(__file__).parent), *words],
+            ["git", "-C", str(file.parent), *words],
             capture_output=True, text=True, check=True, timeout=10,
         ).stdout.strip()  # fmt: skip
 
     try:
+        git("ls-files", "--error-unmatch", file.name)
         changes = git("status", "--porcelain", "--untracked-files=no", ".")
         return git("rev-parse", "HEAD") + ("+changes" if changes else "")
     except (OSError, subprocess.SubprocessError):

@@ -51,8 +51,12 @@ def train(
     validate(config)
     path, program = as_path("out", out), build_program(config)
     check_memory(config, program)
-    with _failures(path), RunFolder.create(path, config, command) as folder:
-        _Drive(folder, program, reporter or Silent()).begin()
+    with (
+        _failures(path),
+        _stop_requests() as stop,
+        RunFolder.create(path, config, command) as folder,
+    ):
+        _Drive(folder, program, reporter or Silent(), stop).begin()
     return path
 
 
@@ -60,11 +64,11 @@ def resume(run: str | Path, *, reporter: Reporter | None = None) -> Path:
     """Continue an unfinished run from its newest checkpoint, to the same bits."""
     path, reporter = as_path("run", run), reporter or Silent()
     read_config(path)  # a clear error before anything is locked
-    with _failures(path), RunFolder.open(path) as folder:
+    with _failures(path), _stop_requests() as stop, RunFolder.open(path) as folder:
         if (path / "summary.json").exists():
             reporter.say(f"{path} has {read_summary(path)['status']}; nothing to resume")
             return path
-        drive = _Drive(folder, build_program(folder.config), reporter)
+        drive = _Drive(folder, build_program(folder.config), reporter, stop)
         if checkpoint.steps(folder.checkpoints):
             drive.go_on()
         else:  # killed before its first checkpoint: the run has not begun
@@ -123,7 +127,10 @@ class _Drive:
     folder: RunFolder
     program: Program
     reporter: Reporter
+    stop: threading.Event
     mean_return: float | None = None
+    saved: int | None = None
+    """The step of the newest checkpoint that this pass wrote or began with."""
 
     @property
     def config(self) -> Config:
@@ -147,6 +154,7 @@ class _Drive:
         seeds = jnp.array(self.config.seeds, jnp.int32)
         state = checkpoint.from_arrays(jax.eval_shape(self.program.init, seeds), arrays)
         self.folder.cut_back(lengths)
+        self.saved = note["step"]
         self.run(state, note["step"])
 
     def run(self, state: TrainState, step: int) -> None:
@@ -155,15 +163,15 @@ class _Drive:
         label = f"{config.method} on {config.task}, {len(config.seeds)} seed(s)"
         self.reporter.start(label, step, config.steps)
         try:
-            with _stop_requests() as stop_requested:
-                while step < config.steps:
-                    state, step = self.advance(state, step)
-                    if stop_requested.is_set() and step < config.steps:
+            while step < config.steps:
+                if self.stop.is_set():
+                    if self.saved != step:
                         self.checkpoint(state, step)
-                        raise Interrupted(f"stopped at step {step:,}; checkpoint written")
+                    raise Interrupted(f"stopped at step {step:,}; checkpoint written")
+                state, step = self.advance(state, step)
         finally:
             self.reporter.stop()
-        if config.steps not in checkpoint.steps(self.folder.checkpoints):
+        if self.saved != step:
             self.checkpoint(state, step)
         rows = read_rows(self.folder.path / "evaluation.jsonl")
         self.folder.finish({"status": "finished", **summarise(config, rows)})
@@ -203,6 +211,7 @@ class _Drive:
         """Write the state and how long the logs are."""
         host = {"lengths": self.folder.lengths()}
         checkpoint.save(self.folder.checkpoints, step, state, host, self.config.run.keep)
+        self.saved = step
 
     def stop_if_broken(self, state: TrainState, stats: ChunkStats, step: int) -> None:
         """Save and stop if a loss was not finite."""

@@ -8,6 +8,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 from gcr_rl.agents import AgentState
 from gcr_rl.replay import ReplayState
 
+GENERATOR = "threefry2x32"
+"""The one that ``kernels.random`` writes out, whatever JAX's default is set to."""
+
 
 class Streams(NamedTuple):
     """One random key per purpose; a step's key is the stream's key folded with the step.
@@ -26,7 +29,7 @@ class Streams(NamedTuple):
 
 def streams(seed: Int[Array, ""]) -> Streams:
     """The keys of one seed, one per purpose."""
-    base = jax.random.key(seed)
+    base = jax.random.key(seed, impl=GENERATOR)
     return Streams(*(jax.random.fold_in(base, i) for i in range(len(Streams._fields))))
 
 

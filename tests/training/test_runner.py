@@ -3,6 +3,7 @@
 import errno
 import json
 import shutil
+import subprocess
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,7 @@ import pytest
 from gcr_rl.config import preset
 from gcr_rl.errors import InputError, RunFailed
 from gcr_rl.training import checkpoint, evaluate, load, play, resume, runner, train
-from gcr_rl.training.run_folder import WALL_CLOCK_FIELDS, RunFolder, read_rows
+from gcr_rl.training.run_folder import WALL_CLOCK_FIELDS, RunFolder, commit_of, read_rows
 from gcr_rl.training.runner import build_program, next_stop
 from gcr_rl.training.state import Streams, streams
 
@@ -178,6 +179,15 @@ def test_a_run_interrupted_again_right_after_a_resume_can_still_be_resumed(
     resume(copy)
     assert rows_of(finished) == rows_of(copy)
     assert rows_of(finished, "evaluation") == rows_of(copy, "evaluation")
+
+
+def test_a_damaged_last_checkpoint_is_written_again(tmp_path):
+    path = train(config_of(**{"run.checkpoint_every": 250}), tmp_path / "run")  # not at 600
+    (path / "summary.json").unlink()
+    last = path / "checkpoints" / "step-000000000600.safetensors"
+    last.write_bytes(last.read_bytes()[:-1])
+    resume(path)
+    assert load(path).step == 600 and load(path).passed_over == ()
 
 
 def test_a_full_disk_ends_the_run_in_one_line_and_it_can_be_resumed(
@@ -349,6 +359,29 @@ def test_loaded_agents_act_as_they_did(finished):
     assert other[0]["exact_return"] != rows[0]["exact_return"]
     with pytest.raises(InputError, match="seed"):
         run.q_values(jnp.zeros(1), seed=77)
+
+
+def test_another_default_generator_changes_nothing(finished, tmp_path):
+    with jax.default_prng_impl("rbg"):
+        train(config_of(), tmp_path / "run")
+        assert load(tmp_path / "run").step == 600
+    assert_same_run(finished, tmp_path / "run")
+
+
+def test_the_commit_is_that_of_the_source_not_of_a_repository_around_it(tmp_path):
+    def git(*words):
+        subprocess.run(["git", "-C", str(tmp_path), *words], check=True, capture_output=True)
+
+    git("init")
+    (tmp_path / "mine.py").write_text("")
+    git("add", "mine.py")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-m", "x")
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "theirs.py").write_text("")
+    assert commit_of(tmp_path / "site-packages" / "theirs.py") is None
+    assert len(commit_of(tmp_path / "mine.py")) == 40
+    (tmp_path / "mine.py").write_text("changed")
+    assert commit_of(tmp_path / "mine.py").endswith("+changes")
 
 
 def test_play_draws_an_episode(finished):
