@@ -2,6 +2,8 @@
 
 import contextlib
 import io
+import itertools
+import json
 import os
 import re
 import shlex
@@ -53,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _mute_output()
     except OSError as error:
         _mute_output()
-        _exit(f"output: {error}", BAD_INPUT)
+        _exit(f"cannot read or write: {error}", BAD_INPUT)
 
 
 def _prepare_streams() -> None:
@@ -160,9 +162,13 @@ def train(words: list[str]) -> None:
     from gcr_rl.training import train as run_training
     from gcr_rl.training.progress import Bar
 
-    out = arguments.out or _unused_folder(f"{config.task}-{config.method}")
+    out = arguments.out or _claim_folder(f"{config.task}-{config.method}")
     command = shlex.join(["gcr", "train", *words])
-    _train_or_resume(lambda: run_training(config, out, command=command, reporter=Bar()), out)
+    try:
+        _train_or_resume(lambda: run_training(config, out, command=command, reporter=Bar()), out)
+    finally:
+        if arguments.out is None:
+            _drop_if_empty(out)
     _show_summary(out, arguments.json)
 
 
@@ -209,12 +215,26 @@ def _value(text: str) -> bool | int | float | str:
     return text
 
 
-def _unused_folder(name: str) -> Path:
+def _claim_folder(name: str) -> Path:
+    """Make runs/NAME-NUMBER with the first free number; two commands never get the same one."""
     safe = re.sub(r"[^A-Za-z0-9._-]", "_", name)
-    number = 1
-    while (path := Path("runs") / f"{safe}-{number}").exists():
-        number += 1
+    for number in itertools.count(1):
+        path = Path("runs") / f"{safe}-{number}"
+        try:
+            path.mkdir(parents=True)
+            break
+        except FileExistsError:
+            continue
+        except OSError as error:
+            raise InputError("out", str(path), f"a folder that can be made ({error})") from None
     return path
+
+
+def _drop_if_empty(folder: Path) -> None:
+    """Leave nothing behind for a run that was refused."""
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+        folder.parent.rmdir()
 
 
 def _train_or_resume(work: Callable[[], Any], run: Path) -> None:
@@ -259,12 +279,17 @@ def _show_summary(run: Path, json_file: Path | None) -> None:
 
 def _check_json_file(file: Path | None) -> None:
     """Refuse, before any work is done, a place where no file can be written."""
-    if file is None:
+    if file is None or _is_stream(file):
         return
     if not file.name or file.is_dir():
         raise InputError("json", str(file), "a file, not a folder")
     if not os.access(file.parent, os.W_OK):
         raise InputError("json", str(file), "a file in a folder that exists and can be written")
+
+
+def _is_stream(file: Path) -> bool:
+    """/dev/stdout, a pipe or a link: written to, where a plain file is replaced as a whole."""
+    return not file.is_dir() and (file.is_symlink() or (file.exists() and not file.is_file()))
 
 
 def _write_result(file: Path | None, data: Any) -> None:
@@ -274,7 +299,10 @@ def _write_result(file: Path | None, data: Any) -> None:
     from gcr_rl.training.run_folder import write_json
 
     try:
-        write_json(file, data)
+        if _is_stream(file):
+            file.write_text(json.dumps(data) + "\n")
+        else:
+            write_json(file, data)
     except OSError as error:
         raise InputError("json", str(file), f"a file that can be written ({error})") from None
 
@@ -286,8 +314,9 @@ def evaluate(words: list[str]) -> None:
     _prepare_jax()
     from gcr_rl.training import evaluate as evaluate_run
 
+    run = _loaded(arguments.run)
     rows = evaluate_run(
-        arguments.run,
+        run,
         episodes=arguments.episodes,
         epsilon=arguments.epsilon,
         env=_options(arguments.env),
@@ -303,6 +332,18 @@ def evaluate(words: list[str]) -> None:
     _write_result(arguments.json, {"run": str(arguments.run), "rows": rows})
 
 
+def _loaded(path: Path) -> Any:
+    """The run, after a word on what is being read if it is not the newest checkpoint."""
+    from gcr_rl.training import load
+
+    run = load(path)
+    for line in run.passed_over:
+        print(f"passed over a damaged checkpoint: {line}", file=sys.stderr)
+    if run.summary is None or run.passed_over:
+        print(f"this is the agent at step {run.step:,} of {run.config.steps:,}", file=sys.stderr)
+    return run
+
+
 def play(words: list[str]) -> None:
     """Draw one greedy episode of a run as a GIF."""
     arguments = _parse(PlayArguments, "play", words)
@@ -315,7 +356,7 @@ def play(words: list[str]) -> None:
 
     from gcr_rl.training import play as play_run
 
-    frames = play_run(arguments.run, seed=arguments.seed, episode=arguments.episode)
+    frames = play_run(_loaded(arguments.run), seed=arguments.seed, episode=arguments.episode)
     pictures = [Image.fromarray(frame) for frame in frames]
     try:
         pictures[0].save(

@@ -130,6 +130,40 @@ def test_unwritable_output_is_refused(capsys, tmp_path):
     assert code == 2 and "out" in error
 
 
+def test_commands_without_a_folder_never_share_one(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folders = {cli._claim_folder("gym:x/y") for _ in range(3)}
+    assert {str(folder) for folder in folders} == {f"runs/gym_x_y-{n}" for n in (1, 2, 3)}
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere" / "runs").write_text("mine")
+    code, _, error = gcr(capsys, "train", "Probe-TwoState", *SMALL)
+    assert code == 2 and error.startswith("gcr: out: got 'runs/Probe-TwoState-ddqn-1'")
+
+
+def test_results_can_go_to_a_stream_or_through_a_link(capsys, tmp_path):
+    (tmp_path / "target.json").write_text("old")
+    (tmp_path / "link.json").symlink_to(tmp_path / "target.json")
+    assert gcr(capsys, "methods", "--json", str(tmp_path / "link.json"))[0] == 0
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "target.json").read_text())["methods"]
+    result = subprocess.run(
+        [sys.executable, "-m", "gcr_rl.cli", "methods", "--json", "/dev/stdout"],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert any("overrides" in line for line in result.stdout.splitlines())
+
+
+def test_eval_says_when_the_newest_checkpoint_is_damaged(run, capsys, tmp_path):
+    out = tmp_path / "run"
+    shutil.copytree(run[0], out)
+    newest = out / "checkpoints" / "step-000000000200.safetensors"
+    newest.write_bytes(newest.read_bytes()[:-1] + b"x")
+    code, text, error = gcr(capsys, "eval", str(out), "--episodes", "2")
+    assert code == 0 and "mean return" in text
+    assert "passed over a damaged checkpoint" in error and "step 100 of 200" in error
+
+
 def test_a_failed_run_has_exit_code_3(capsys, tmp_path):
     words = ["train", "NoisyRPSChain", *SMALL, "--env", "sigma=1e30", "--value.loss", "squared"]
     code, _, error = gcr(capsys, *words, "--out", str(tmp_path / "run"))
@@ -155,11 +189,12 @@ def wait_for(path, child):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_while_it_compiles_says_how_to_continue(tmp_path, number):
     out = tmp_path / "a  folder"
-    child = process("train", "Probe-TwoState", *SMALL, "--out", out)
+    child = process("train", "Probe-TwoState", *SMALL, "--steps", 10**8, "--out", out)
     wait_for(out / "provenance.json", child)
     child.send_signal(number)
     _, error = child.communicate()
     assert child.returncode == 130
+    assert "checkpoint written" in error
     assert error.splitlines()[-1].endswith(f"continue with: gcr resume '{out}'")
     assert "Traceback" not in error
 
