@@ -333,13 +333,13 @@ def evaluate(words: list[str]) -> None:
 
 
 def _loaded(path: Path) -> Any:
-    """The run, after a word on what is being read if it is not the newest checkpoint."""
+    """The run, after a word on what is being read if it is not the agent at the end."""
     from gcr_rl.training import load
 
     run = load(path)
     for line in run.passed_over:
         print(f"passed over a damaged checkpoint: {line}", file=sys.stderr)
-    if run.summary is None or run.passed_over:
+    if run.step != run.config.steps:
         print(f"this is the agent at step {run.step:,} of {run.config.steps:,}", file=sys.stderr)
     return run
 

@@ -169,7 +169,9 @@ def test_a_failed_run_has_exit_code_3(capsys, tmp_path):
     code, _, error = gcr(capsys, *words, "--out", str(tmp_path / "run"))
     assert code == 3 and "not finite at step" in error and "state saved" in error
     code, _, error = gcr(capsys, "resume", str(tmp_path / "run"))
-    assert code == 3
+    assert code == 3 and "has failed; nothing to resume" in error
+    code, _, error = gcr(capsys, "eval", str(tmp_path / "run"), "--episodes", "2")
+    assert code == 0 and "the agent at step 0 of 200" in error
 
 
 def process(*words, **keywords):
