@@ -56,15 +56,6 @@ def test_trap_is_not_sprung(name):
         assert probe.truth.get(element) == row
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", [*PLANTED, *TRAPS])
-def test_twenty_seeds(name):
-    probe = {**PLANTED, **TRAPS}[name]
-    for seed in range(20):
-        vocabulary, discovery = found(probe, seed, probe.budget)
-        assert named(vocabulary, discovery) == probe.truth
-
-
 def rot_mirror_play(seed, count):
     """Random play over the tables of RotMirrorGrid, without compiling anything."""
     environment, params = envs.make("RotMirrorGrid")
