@@ -76,6 +76,10 @@ class ReplayConfig:
     """Transitions (or segments) per update."""
     learning_starts: int = 1_000
     """Environment steps before the first update."""
+    recent_share: float = 0.0
+    """Share of the draws that comes from the newest transitions; 0 draws uniformly from all."""
+    recent_window: int = 1_000
+    """How many transitions count as the newest; read if recent_share is above 0."""
 
 
 @dataclass(frozen=True)
@@ -318,6 +322,11 @@ def _check_sizes(config: Config) -> None:
             "replay.learning_starts", replay.learning_starts,
             f"at least loop.num_envs * (value.n_step + 1) = {needed}",
         )  # fmt: skip
+    if replay.recent_share > 0.0 and not loop.num_envs <= replay.recent_window <= replay.capacity:
+        raise InputError(
+            "replay.recent_window", replay.recent_window,
+            f"from loop.num_envs ({loop.num_envs}) to replay.capacity ({replay.capacity})",
+        )  # fmt: skip
     turn = config.steps_per_iteration
     if -(-replay.learning_starts // turn) * turn >= config.steps:  # learning begins at a turn
         raise InputError(
@@ -356,6 +365,8 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("replay.capacity", 1, 2**31 - 1),
     ("replay.batch_size", 1, 2**20),
     ("replay.learning_starts", 1, 2**31 - 1),
+    ("replay.recent_share", 0.0, 1.0),
+    ("replay.recent_window", 1, 2**31 - 1),
     ("exploration.start", 0.0, 1.0),
     ("exploration.end", 0.0, 1.0),
     ("exploration.fraction", 0.0, 1.0),

@@ -1,6 +1,6 @@
 """Experience memory that lives on the device."""
 
 from gcr_rl.replay.segments import n_step_return
-from gcr_rl.replay.uniform import Replay, ReplayState, make_uniform
+from gcr_rl.replay.uniform import Replay, ReplayState, make_replay, make_uniform
 
-__all__ = ["Replay", "ReplayState", "make_uniform", "n_step_return"]
+__all__ = ["Replay", "ReplayState", "make_replay", "make_uniform", "n_step_return"]

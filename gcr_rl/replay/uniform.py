@@ -1,5 +1,8 @@
 """Uniform replay: a ring of time-ordered rows, one column per environment.
 
+A share of the draws may be kept for the newest transitions, so that a memory of the whole
+history still learns at the pace of a short one.
+
 Pure functions on a :class:`ReplayState`; donate the state to jit, or every ``add`` copies it.
 Rows hold whole transitions, final observations included, so nothing is ever read across a
 reset; consecutive rows of one column are consecutive steps, so segments are slices.
@@ -13,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, UInt32
 
+from gcr_rl.config import Config
 from gcr_rl.types import Segment, Transition
 
 
@@ -62,21 +66,52 @@ def can_sample(state: ReplayState, length: int) -> Bool[Array, ""]:
     return state.size >= length
 
 
-def sample(state: ReplayState, bits: UInt32[Array, " batch"], length: int) -> Segment:
-    """A segment of ``length`` steps for each random word, uniform over all stored starts.
+def sample(
+    state: ReplayState,
+    bits: UInt32[Array, " batch"],
+    length: int,
+    recent_share: float = 0.0,
+    recent_rows: int = 1,
+) -> Segment:
+    """A segment of ``length`` steps for each random word.
 
-    Starts are drawn so that the slice never crosses the write cursor; steps of a later
-    episode are masked, not skipped. (Taking the remainder favours no start by more than one
-    part in 2^32 / starts: 4,000 for a million transitions.)
+    With probability ``recent_share`` its start is uniform over the newest ``recent_rows`` rows
+    of starts, else over all of them. Starts are drawn so that the slice never crosses the
+    write cursor; steps of a later episode are masked, not skipped.
     """
     rows, environments = state.rows.action.shape
-    starts = (state.size - length + 1) * environments
-    drawn = (bits % jnp.maximum(starts, 1).astype(jnp.uint32)).astype(jnp.int32)
+    starts = jnp.maximum(state.size - length + 1, 1)
+    drawn = draw_starts(bits, starts, environments, recent_share, recent_rows)
     offset, column = drawn // environments, drawn % environments
     oldest = state.cursor - state.size
     row = (oldest + offset[:, None] + jnp.arange(length)) % rows
     steps = jax.tree.map(lambda ring: ring[row, column[:, None]], state.rows)
     return Segment(steps, same_episode(steps.terminated | steps.truncated))
+
+
+def draw_starts(
+    bits: UInt32[Array, " batch"],
+    starts: Int[Array, ""],
+    environments: int,
+    recent_share: float,
+    recent_rows: int,
+) -> Int[Array, " batch"]:
+    """Start numbers in [0, starts * environments), oldest first, one for each random word.
+
+    A word w below the threshold T = recent_share 2^32 draws from the newest rows by
+    w mod (recent starts), any other from all by (w - T) mod (all starts): given its side, a
+    word is uniform there, so one word serves both choices. (Taking the remainder favours no
+    start by more than one part in T or 2^32 - T over the number of starts: for all of a
+    million transitions and T = 0, 4,000.)
+    """
+    threshold = round(recent_share * 2**32)
+    every = (starts * environments).astype(jnp.uint32)
+    if threshold == 0:
+        return (bits % every).astype(jnp.int32)
+    recent = jnp.minimum(every, jnp.uint32(recent_rows * environments))
+    newest = every - recent + bits % recent
+    anywhere = (bits - jnp.uint32(threshold % 2**32)) % every
+    return jnp.where(bits <= jnp.uint32(threshold - 1), newest, anywhere).astype(jnp.int32)
 
 
 def same_episode(done: Bool[Array, "batch length"]) -> Bool[Array, "batch length"]:
@@ -85,12 +120,34 @@ def same_episode(done: Bool[Array, "batch length"]) -> Bool[Array, "batch length
     return ends == 0
 
 
-def make_uniform(capacity: int, num_envs: int, length: int = 1) -> Replay:
-    """Bind the functions above: ``capacity`` transitions in all, segments of ``length``."""
-    rows = capacity // num_envs
+def make_uniform(
+    capacity: int,
+    num_envs: int,
+    length: int = 1,
+    *,
+    recent_share: float = 0.0,
+    recent_window: int = 1,
+) -> Replay:
+    """Bind the functions above: ``capacity`` transitions in all, segments of ``length``.
+
+    ``recent_share`` of the draws comes from the newest ``recent_window`` transitions.
+    """
+    rows, recent_rows = capacity // num_envs, max(recent_window // num_envs, 1)
     return Replay(
         init=lambda example: init(example, rows),
         add=add,
-        sample=lambda state, bits: sample(state, bits, length),
+        sample=lambda state, bits: sample(state, bits, length, recent_share, recent_rows),
         can_sample=lambda state: can_sample(state, length),
+    )
+
+
+def make_replay(config: Config, length: int) -> Replay:
+    """The memory of one seed that ``config`` describes, for segments of ``length``."""
+    replay = config.replay
+    return make_uniform(
+        replay.capacity,
+        config.loop.num_envs,
+        length,
+        recent_share=replay.recent_share,
+        recent_window=replay.recent_window,
     )

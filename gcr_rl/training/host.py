@@ -20,7 +20,7 @@ from gcr_rl.envs.external import ExternalSlots, ExternalTask
 from gcr_rl.evaluation.rollouts import Evaluation
 from gcr_rl.kernels.random import folded_uniform
 from gcr_rl.networks import ObservationSpec
-from gcr_rl.replay import make_uniform
+from gcr_rl.replay import make_replay
 from gcr_rl.training.loop import Learner, Program, epsilon_at, no_stats
 from gcr_rl.training.state import SEED_AXES, ChunkStats, TrainState, streams
 from gcr_rl.types import Transition
@@ -36,7 +36,7 @@ class HostProgram:
         self._config, self._task = config, task
         spec = ObservationSpec(task.shape, str(task.dtype), task.scale)
         agent = make_value_agent(config, spec, task.num_actions)
-        replay = make_uniform(config.replay.capacity, config.loop.num_envs, agent.segment_length)
+        replay = make_replay(config, agent.segment_length)
         self._learner = Learner(config, None, replay, agent)  # type: ignore[arg-type]
         self._slots: ExternalSlots | None = None
         self._compile()

@@ -21,7 +21,7 @@ from gcr_rl.envs.simulator import Simulator
 from gcr_rl.evaluation.rollouts import Evaluation, Evaluator
 from gcr_rl.kernels.random import folded_bits, folded_keys, folded_uniform
 from gcr_rl.networks import ObservationSpec
-from gcr_rl.replay import Replay, make_uniform
+from gcr_rl.replay import Replay, make_replay
 from gcr_rl.training.state import SEED_AXES, ChunkStats, Streams, TrainState, streams
 from gcr_rl.types import Transition
 
@@ -174,7 +174,7 @@ def make_learner(config: Config, simulator: Simulator) -> Learner:
         simulator.observation_shape, simulator.observation_dtype, simulator.observation_scale
     )
     agent = make_value_agent(config, spec, simulator.num_actions, simulator.decode)
-    replay = make_uniform(config.replay.capacity, config.loop.num_envs, agent.segment_length)
+    replay = make_replay(config, agent.segment_length)
     return Learner(config, simulator, replay, agent)
 
 

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gcr_rl.replay import make_uniform, n_step_return
-from gcr_rl.replay.uniform import same_episode
+from gcr_rl.config import Config, preset
+from gcr_rl.errors import InputError
+from gcr_rl.replay import make_replay, make_uniform, n_step_return
+from gcr_rl.replay.uniform import draw_starts, same_episode
 from gcr_rl.types import Segment, Transition
 
 ENVS, ROWS, LENGTH = 2, 8, 3
@@ -54,6 +56,77 @@ def test_starts_are_uniform():
     cells = (first[:, 0] - 5) * ENVS + first[:, 1]
     counts = np.bincount(cells.astype(int), minlength=(ROWS - LENGTH + 1) * ENVS)
     assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def starts_of(segment: Segment, oldest: int, rows: int) -> np.ndarray:
+    """How often each (row, environment) was a start, oldest first."""
+    first = np.asarray(segment.steps.observation)[:, 0]
+    cells = (first[:, 0] - oldest) * ENVS + first[:, 1]
+    return np.bincount(cells.astype(int), minlength=rows * ENVS)
+
+
+@pytest.mark.parametrize("steps", [13, 4])  # a full ring; one with fewer starts than the window
+def test_a_share_of_the_starts_is_recent(steps):
+    share, window = 0.4, 3  # of transitions: one row of both environments, the odd one left out
+    replay = make_uniform(ENVS * ROWS, ENVS, LENGTH, recent_share=share, recent_window=window)
+    _, state = filled(steps)
+    segment = replay.sample(state, jax.random.bits(jax.random.key(3), (6_000,)))
+    rows = min(steps, ROWS) - LENGTH + 1
+    counts = starts_of(segment, max(0, steps - ROWS), rows)
+    expected = np.full(rows * ENVS, (1 - share) / (rows * ENVS))
+    expected[-ENVS:] += share / ENVS
+    assert stats.chisquare(counts, 6_000 * expected).pvalue > 1e-3
+
+
+def test_a_window_beyond_what_is_stored_is_all_of_it():
+    bits = jax.random.bits(jax.random.key(4), (512,))
+    drawn = draw_starts(bits, jnp.int32(5), ENVS, 1.0, 100)
+    np.testing.assert_array_equal(drawn, np.asarray(bits) % (5 * ENVS))
+
+
+def test_all_recent_and_none_recent_are_exact():
+    words = jnp.array([0, 1, 2**31, 2**32 - 2, 2**32 - 1], jnp.uint32)  # the ends included
+    newest = np.asarray(draw_starts(words, jnp.int32(50), ENVS, 1.0, 3))
+    assert newest.min() >= (50 - 3) * ENVS and newest.max() < 50 * ENVS
+    none = np.asarray(draw_starts(words, jnp.int32(50), ENVS, 0.0, 3))
+    np.testing.assert_array_equal(none, np.asarray(words) % (50 * ENVS))
+
+
+def test_a_word_on_either_side_of_the_threshold():
+    words = jnp.array([2**31 - 1, 2**31, 2**31 + 7], jnp.uint32)
+    drawn = draw_starts(words, jnp.int32(50), ENVS, 0.5, 3)
+    np.testing.assert_array_equal(drawn, [94 + (2**31 - 1) % 6, 0, 7])
+
+
+def test_the_configuration_reaches_the_draws():
+    config = Config("CartPole").replace(
+        {"replay.capacity": ENVS * ROWS, "loop.num_envs": ENVS,
+         "replay.recent_share": 1.0, "replay.recent_window": 2 * ENVS}
+    )  # fmt: skip
+    _, state = filled(13)
+    segment = make_replay(config, LENGTH).sample(state, jax.random.bits(jax.random.key(5), (64,)))
+    assert set(np.asarray(segment.steps.observation)[:, 0, 0]) == {9.0, 10.0}  # 11, 12 follow
+
+
+@pytest.mark.parametrize(
+    ("overrides", "field"),
+    [
+        ({"replay.recent_share": -0.1}, "replay.recent_share"),
+        ({"replay.recent_share": 1.1}, "replay.recent_share"),
+        ({"replay.recent_share": float("nan")}, "replay.recent_share"),
+        ({"replay.recent_window": 0}, "replay.recent_window"),
+        ({"replay.recent_share": 0.5, "replay.recent_window": 20_001}, "replay.recent_window"),
+        ({"replay.recent_share": 0.5, "replay.recent_window": 7, "loop.num_envs": 10},
+         "replay.recent_window"),
+    ],
+)  # fmt: skip
+def test_shares_and_windows_that_cannot_be_are_refused(overrides, field):
+    with pytest.raises(InputError, match=field):
+        preset("NoisyRPSChain", overrides={"replay.capacity": 20_000, **overrides})
+
+
+def test_a_window_is_not_looked_at_while_the_share_is_none():
+    preset("NoisyRPSChain", overrides={"replay.capacity": 500, "replay.recent_window": 1_000})
 
 
 def test_can_sample_needs_a_whole_segment():
