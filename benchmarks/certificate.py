@@ -77,7 +77,9 @@ def probe_cases(seeds: int) -> list[Case]:
         for probe in probes:
             vocabulary = getattr(vocabulary_kinds, probe.vocabulary)(*probe.arguments)
             truth = {vocabulary.index(name): row for name, row in probe.truth.items()}
-            lengths = tuple(n for n in (500, 1000, 2000, 3000, 4000, 6000) if n <= probe.budget)
+            lengths = tuple(
+                n for n in (500, 1000, 2000, 3000, 4000, 6000, 12_000) if n <= probe.budget
+            )
 
             def sample(seed: int, probe: Any = probe) -> Evidence:
                 return Evidence(*play(probe, seed, probe.budget))

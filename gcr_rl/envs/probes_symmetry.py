@@ -217,14 +217,14 @@ def planted() -> tuple[SymmetryProbe, ...]:
         return -1.0, bool(np.abs(x).max() > 0.6)
 
     return (
-        _vector_world("C2", {"negation": [1, 0]}, 3000, PUSH, _bias, far),
+        _vector_world("C2", {"negation": [1, 0]}, 4000, PUSH, _bias, far),
         _grid_world("C4", _relabel((1, 2, 3)), 3000, _sliding, _centre(), mark=(3, 3)),
         _grid_world("D4", _relabel(tuple(range(1, 8))), 3000, _plain, _centre(), mark=(3, 3)),
         _counters(),
         _vector_world(
             "C2xC2",
             {"flip of 0": [1, 0, 2, 3], "flip of 1": [0, 1, 3, 2], "negation": [1, 0, 3, 2]},
-            3000, CROSS, lambda x: -0.5 * x**3, rim,
+            6000, CROSS, lambda x: -0.5 * x**3, rim,
         ),
     )  # fmt: skip
 
@@ -272,6 +272,6 @@ def traps() -> tuple[SymmetryProbe, ...]:
         _grid_world("out of support", {}, 3000, cornered, free, start=corner),
         _grid_world("half of the states", {}, 3000, _windy_half, _centre(), mark=(3, 3)),
         _grid_world(
-            "mirror image of a swirl", _relabel((1, 2, 3)), 6000, _swirl, _centre(), mark=(3, 3)
+            "mirror image of a swirl", _relabel((1, 2, 3)), 12000, _swirl, _centre(), mark=(3, 3)
         ),
     )  # fmt: skip

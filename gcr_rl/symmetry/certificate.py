@@ -92,6 +92,8 @@ class Scores(NamedTuple):
     fits: bool
     invariant: bool = False
     min_count: int | None = None
+    target: Int[np.ndarray, "k n"] | None = None
+    """The group an image falls into (its relabelled action), where images change groups."""
 
 
 class Verdict(NamedTuple):
@@ -127,25 +129,20 @@ def judge(
     cluster: Int[np.ndarray, " n"],
     settings: CertificateSettings,
 ) -> Verdict:
-    """Paired differences image - original, per group, with standard errors over episodes.
+    """Differences image - original, per group, with standard errors over episodes.
 
-    A transform passes if in every group mean - z·se - CLIP/n >= -tolerance, and is contradicted
-    if in some group mean + z·se < -tolerance.
+    Paired by transition and, where images change groups, also between the images that fall
+    into a group and the originals of that group: noise that belongs to one action must stay
+    with it. A transform passes if in every group mean - z·se - 2 CLIP/n >= -tolerance, and is
+    contradicted if in some group mean + z·se < -tolerance.
     """
     count = len(moved)
     result = silence(count)
     if not scores.fits:
         return result
-    present = np.unique(scores.group[scores.group >= 0])
     least = scores.min_count or settings.min_count
     for k in range(count):
-        difference = scores.images[k] - scores.identity
-        known = moved[k] & ~np.isnan(difference) & (scores.group >= 0)
-        bounds = [
-            _bound(difference[known & (scores.group == g)], cluster[known & (scores.group == g)],
-                   settings.z, scores.invariant, least)
-            for g in present
-        ]  # fmt: skip
+        bounds = _bounds(scores, k, moved[k], cluster, settings.z, least)
         number = np.array([b[0] for b in bounds])
         lower, middle, upper = (np.array([b[i] for b in bounds]) for i in (1, 2, 3))
         result.covered[k] = number.sum()
@@ -185,14 +182,53 @@ def combine(verdicts: list[Verdict]) -> Verdict:
     return Verdict(verdict, np.where(np.isinf(worst), np.nan, worst), covered, doubt)
 
 
+Bound = tuple[int, float, float, float]
+"""(n, lower bound, mean, upper bound)."""
+
+
+def _bounds(
+    scores: Scores,
+    k: int,
+    moved: Bool[np.ndarray, " n"],
+    cluster: Int[np.ndarray, " n"],
+    z: float,
+    least: int,
+) -> list[Bound]:
+    """The bounds of all groups of one transform, paired ones first."""
+    difference = scores.images[k] - scores.identity
+    present = np.unique(scores.group[scores.group >= 0])
+    known = moved & ~np.isnan(difference)
+    caution = 0.0 if scores.invariant else 2 * CLIP
+    found = []
+    for g in present:
+        mine = known & (scores.group == g)
+        found.append(_bound(difference[mine], cluster[mine], z, caution, least))
+    if scores.target is None:
+        return found
+    own = ~np.isnan(scores.identity)
+    for g in present:
+        images, originals = known & (scores.target[k] == g), own & (scores.group == g)
+        if not images.any() or not originals.any():
+            continue
+        usual = scores.identity[originals]
+        number, lower, mean, upper = _bound(
+            scores.images[k][images] - usual.mean(), cluster[images], z, caution, least
+        )
+        # the error of the usual score is added in quadrature to that of the images
+        _, _, _, reach = _bound(usual - usual.mean(), cluster[originals], z, 0.0, least)
+        wider = float(np.hypot(upper - mean, reach)) - (upper - mean)
+        found.append((number, lower - wider, mean, upper + wider))
+    return found
+
+
 def _bound(
     difference: Float[np.ndarray, " m"],
     cluster: Int[np.ndarray, " m"],
     z: float,
-    invariant: bool,
+    caution: float,
     least: int,
-) -> tuple[int, float, float, float]:
-    """(n, lower bound, mean, upper bound); errors inside an episode may all be one error."""
+) -> Bound:
+    """Errors inside an episode may all be one error; ``caution`` / n is taken off below."""
     number = len(difference)
     if number == 0:
         return 0, np.nan, np.nan, np.nan
@@ -200,8 +236,7 @@ def _bound(
     _, place = np.unique(cluster, return_inverse=True)
     total = np.bincount(place, weights=difference - mean)
     error = z * float(np.sqrt(np.square(total).sum())) / number
-    caution = 0.0 if invariant else CLIP / max(number, least)
-    return number, mean - error - caution, mean, mean + error
+    return number, mean - error - caution / max(number, least), mean, mean + error
 
 
 def near_share(

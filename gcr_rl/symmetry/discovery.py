@@ -155,7 +155,7 @@ def discover(
 def support(
     sample: Sample, settings: CertificateSettings
 ) -> tuple[Int[np.ndarray, " g"], Float[np.ndarray, " g"]]:
-    """Part 4: is T o as near to other episodes as o is?
+    """Support: is T o as near to other episodes as o is?
 
     Where observations recur in other episodes (half of them), images must recur at least half
     as often; elsewhere the distances of nearest neighbours are compared.
@@ -301,7 +301,7 @@ def agreements(
     elements: Int[np.ndarray, " k"],
     settings: CertificateSettings,
 ) -> tuple[Int[np.ndarray, " g"], Float[np.ndarray, " g"]]:
-    """Part 1: the worst action's Wilson bound, relative to the identity's own agreement."""
+    """Agreement: the worst action's Wilson bound, relative to the identity's own agreement."""
     own = sample.vocabulary.identity
     size = sample.vocabulary.size
     hits, trials = agreement(counts, relabel, classes)

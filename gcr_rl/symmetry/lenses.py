@@ -139,7 +139,7 @@ def forward_scores(
         found.append(_patches(sample, elements, relabel, settings))
     if sample.is_vector:
         found += _regressions(sample, elements, relabel, settings)
-    return found
+    return [one._replace(target=relabel[:, sample.action]) for one in found]
 
 
 def reward_scores(

@@ -135,14 +135,19 @@ def fit_patches(
 def score_patches(
     model: PatchModel, cells: Patches, action: Int[np.ndarray, " n"], episode: Int[np.ndarray, " n"]
 ) -> Float[np.ndarray, " n"]:
-    """Summed over the cells that changed or might have, clipped; NaN if one of them is unknown."""
+    """The worst score of the cells that changed or might have; NaN if one of them is unknown.
+
+    Not the sum: the cells of one move change together, and three small probabilities of one
+    slip would make an outcome that occurs look as bad as one that never does.
+    """
     active = _contained(model.volatile, cells.around) | cells.changed
     row = np.nonzero(active)[0]
     key = join(cells.around[active], action[row])
     part = model.known.score(key, cells.after[active], episode[row])
     total = np.zeros(len(action))
-    np.add.at(total, row, part)
-    return np.maximum(total, -CLIP)
+    with np.errstate(invalid="ignore"):  # NaN is meant to win
+        np.minimum.at(total, row, part)
+    return total
 
 
 def _contained(known: Column, codes: UInt64[np.ndarray, "n cells"]) -> Bool[np.ndarray, "n cells"]:

@@ -185,7 +185,8 @@ def _heat_map(axes: Any, element: RecoveredElement, shares: Float[np.ndarray, "b
     axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
     axes.scatter(np.arange(len(element.relabel)), element.relabel, s=40, facecolors="none",
                  edgecolors="tab:red")  # fmt: skip
-    axes.set_title(f"{element.name}\n{element.status} at {element.accepted_at}", fontsize=6)
+    since = element.certified_at if element.status == "certified" else element.accepted_at
+    axes.set_title(f"{element.name}\n{element.status} at {since}", fontsize=6)
     axes.set_xlabel("action a at o", fontsize=6)
     axes.set_ylabel("action b at T o", fontsize=6)
     axes.tick_params(labelsize=6)

@@ -1,5 +1,10 @@
 """Planted groups are certified, traps are not; schedule, revocation and report."""
 
+import contextlib
+import io
+import re
+from pathlib import Path
+
 import jax
 import numpy as np
 import pytest
@@ -188,3 +193,14 @@ def test_report_and_figure(name, tmp_path):
     picture = tmp_path / "group.png"
     figure(group, standing, vocabulary, np.asarray(window.rows.observation[0])).savefig(picture)
     assert picture.stat().st_size > 5000
+
+
+def test_the_page_runs_and_prints_what_it_says():
+    page = (Path(__file__).parents[2] / "docs" / "symmetry-certificate.md").read_text()
+    code, expected = re.search(
+        r"```python\n(.*?)```\n\n<!-- test: output -->\n```text\n(.*?)```", page, re.DOTALL
+    ).groups()
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code, {})
+    assert printed.getvalue() == expected
