@@ -1,0 +1,198 @@
+"""What the certificates of all seeds put in force, as traced data for one compiled update.
+
+Between two stretches of compiled training the host checks the seeds that are due and builds the
+groups anew; shapes never change, so a certificate that arrives compiles nothing::
+
+    standings = [init_standing(vocabulary, num_actions) for _ in seeds]
+    in_force = groups_in_force(standings, vocabulary, num_actions)
+
+    @jax.jit
+    def train(states, in_force):  # leaves [seeds, ...]
+        def one(state, in_force):
+            q_fn = enforce(lambda o: network(state, o), in_force)
+            ...
+        return jax.vmap(one, in_axes=(0, seed_axes(in_force)))(states, in_force)
+
+    while training:
+        states = train(states, in_force)
+        if any(due(standing, seen) for standing in standings):
+            standings = check_all(standings, lambda i: evidence_of(rows[i], decode), seen,
+                                  vocabulary, num_actions)
+            in_force = groups_in_force(standings, vocabulary, num_actions)
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float, Int, PRNGKeyArray
+
+from gcr_rl.errors import InputError
+from gcr_rl.symmetry.certificate import CertificateSettings
+from gcr_rl.symmetry.discovery import discover
+from gcr_rl.symmetry.group import Group, bucket_level, generate
+from gcr_rl.symmetry.lenses import Evidence
+from gcr_rl.symmetry.quotient import QFunction, Wrapper, bucketed, quotient
+from gcr_rl.symmetry.sorting import SortingGroup, sorting_group, sorting_quotient
+from gcr_rl.symmetry.transforms import BlockGather
+from gcr_rl.symmetry.vocabulary import Vocabulary
+from gcr_rl.symmetry.watch import Schedule, Standing, due, update
+from gcr_rl.types import Transition
+
+
+class InForce(eqx.Module):
+    """One group per seed, leaves [seeds, ...], and one level for all of them.
+
+    ``level`` is the smallest bucket that holds the largest of the groups. It stays outside
+    the vmap over seeds: a batched switch would run every branch.
+    """
+
+    group: Group | SortingGroup
+    level: Int[Array, ""]
+
+
+def groups_in_force(
+    standings: Sequence[Standing],
+    vocabulary: Vocabulary,
+    num_actions: int,
+    capacity: int | None = None,
+    provisional: bool = True,
+) -> InForce:
+    """The group that each seed's certificates generate, padded to one capacity.
+
+    ``capacity`` is by default the size of a closed vocabulary, the number of blocks of a
+    vocabulary of swaps (which is sorted, never enumerated) and 64 for other generators.
+    Certificates beyond the capacity, or swaps whose relabelling is no swap, are left out, the
+    latest first: training goes on without them.
+    """
+    if not standings:
+        raise InputError("standings", "none", "one per seed")
+    size = capacity or default_capacity(vocabulary)
+    found = [_generated(one, vocabulary, num_actions, size, provisional) for one in standings]
+    group = jax.tree.map(lambda *leaves: jnp.stack(leaves), *found)
+    tables = [one for one in found if isinstance(one, Group)]
+    if not tables:
+        return InForce(group, jnp.any(group.valid).astype(jnp.int32))
+    # the fold belongs to the vocabulary and is the same for all seeds
+    group = eqx.tree_at(
+        lambda g: g.fold, group, tables[0].fold, is_leaf=lambda leaf: leaf is None
+    )  # fmt: skip
+    return InForce(group, jnp.max(jnp.stack([bucket_level(one) for one in tables])))
+
+
+def default_capacity(vocabulary: Vocabulary) -> int:
+    """Room for the largest group that a vocabulary is expected to generate."""
+    if vocabulary.swaps is not None and isinstance(vocabulary.transforms, BlockGather):
+        return vocabulary.transforms.layout.num_blocks
+    return vocabulary.size if vocabulary.is_closed else 64
+
+
+def enforce(q_fn: QFunction, in_force: InForce, wrapper: Wrapper = quotient) -> QFunction:
+    """``q_fn`` made equivariant under one seed's group; ``q_fn`` itself while nothing is in force.
+
+    ``wrapper`` is :func:`quotient` or :func:`reynolds`. Permutations of blocks are
+    canonicalised by sorting in either case: their mean would have n! terms.
+    """
+    group, level = in_force.group, in_force.level
+    if isinstance(group, Group):
+        return bucketed(wrapper, q_fn, group, level)
+    branches = [lambda o: q_fn(o), sorting_quotient(q_fn, group)]
+    return lambda observation: lax.switch(level, branches, observation)
+
+
+def seed_axes(in_force: InForce) -> Any:
+    """``in_axes`` of an :class:`InForce` under a vmap over seeds: everything but level and fold."""
+    group = jax.tree.map(lambda _: 0, in_force.group)
+    if isinstance(group, Group):
+        group = eqx.tree_at(lambda g: g.fold, group, None, is_leaf=lambda leaf: leaf is None)
+    return eqx.tree_at(
+        lambda x: (x.group, x.level), in_force, (group, None), is_leaf=lambda leaf: leaf is None
+    )
+
+
+def check_all(
+    standings: Sequence[Standing],
+    evidence: Callable[[int], Evidence],
+    seen: int,
+    vocabulary: Vocabulary,
+    num_actions: int,
+    schedule: Schedule | None = None,
+    settings: CertificateSettings | None = None,
+    *,
+    keys: Sequence[PRNGKeyArray] | None = None,
+) -> list[Standing]:
+    """The standings after every seed that is due was judged on ``evidence(seed's place)``."""
+    found = []
+    for place, standing in enumerate(standings):
+        if due(standing, seen):
+            key = None if keys is None else keys[place]
+            judged = discover(evidence(place), vocabulary, num_actions, settings, key=key)
+            standing = update(standing, judged, seen, vocabulary, schedule)
+        found.append(standing)
+    return found
+
+
+def evidence_of(
+    rows: Transition, decode: Callable[[Any], Any] | None = None, latest: int = 20_000
+) -> Evidence:
+    """Replayed transitions of one seed, leaves [time, envs, ...] in the order of play.
+
+    ``decode`` turns what is stored into an observation; at most the ``latest`` transitions are
+    taken. Environment by environment, so that an episode is a stretch.
+    """
+    time, envs = rows.action.shape
+    start = max(time - max(latest // envs, 1), 0)
+
+    def flat(leaf: Any) -> np.ndarray:
+        return np.swapaxes(np.asarray(leaf)[start:], 0, 1).reshape(-1, *leaf.shape[2:])
+
+    done = np.swapaxes(np.asarray(rows.terminated | rows.truncated)[start:], 0, 1)
+    begins = np.concatenate([np.ones((envs, 1), bool), done[:, :-1]], axis=1)
+    pair = (jax.tree.map(flat, part) for part in (rows.observation, rows.next_observation))
+    before, after = (part if decode is None else _decoded(decode, part) for part in pair)
+    reward: Float[np.ndarray, " n"] = flat(rows.reward)
+    return Evidence(
+        before, flat(rows.action), reward, after, flat(rows.terminated), flat(rows.truncated),
+        np.cumsum(begins.ravel()) - 1,
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=16)
+def _batched(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return jax.jit(jax.vmap(decode))
+
+
+def _decoded(decode: Callable[[Any], Any], stored: Any) -> np.ndarray:
+    """Every stored observation; padded to a power of two, so that few lengths are compiled."""
+    count = len(jax.tree.leaves(stored)[0])
+    places = np.minimum(np.arange(1 << (count - 1).bit_length()), count - 1)
+    return np.asarray(_batched(decode)(jax.tree.map(lambda leaf: leaf[places], stored)))[:count]
+
+
+def _generated(
+    standing: Standing, vocabulary: Vocabulary, num_actions: int, capacity: int, provisional: bool
+) -> Group | SortingGroup:
+    """All certificates, or where they do not fit as many as do, certified and early ones first."""
+
+    def build(elements: dict[int, list[int]]) -> Group | SortingGroup:
+        if vocabulary.swaps is not None:
+            return sorting_group(vocabulary, elements, num_actions, capacity)
+        return generate(vocabulary, elements, num_actions, capacity, limit=capacity)
+
+    wanted = standing.relabellings(provisional)
+    try:
+        return build(wanted)
+    except InputError:
+        kept: dict[int, list[int]] = {}
+    for g in sorted(wanted, key=lambda g: (not standing.certified[g], standing.accepted_at[g], g)):
+        try:
+            build(kept | {g: wanted[g]})
+        except InputError:
+            continue
+        kept[g] = wanted[g]
+    return build(kept)
