@@ -17,7 +17,6 @@ from gcr_rl.symmetry.group import (
     generate,
     trivial_group,
 )
-from gcr_rl.symmetry.lenses import Evidence
 from gcr_rl.symmetry.operators import (
     nearest_permutation,
     newton_schulz,
@@ -39,6 +38,7 @@ from gcr_rl.symmetry.quotient import (
     transform_transitions,
 )
 from gcr_rl.symmetry.recovered import RecoveredGroup, recovered
+from gcr_rl.symmetry.sample import Evidence
 from gcr_rl.symmetry.sorting import SortingGroup, sorting_group, sorting_quotient
 from gcr_rl.symmetry.vocabulary import Vocabulary
 from gcr_rl.symmetry.watch import (

@@ -4,13 +4,14 @@ Equal contents have equal codes; different ones collide with a probability of ab
 Tables of (code, action) then compare transitions exactly, whatever the observations are.
 """
 
+from functools import lru_cache
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Int, Shaped, UInt64
 
-from gcr_rl.symmetry.transforms import BlockGather
+from gcr_rl.symmetry.transforms import BlockGather, Layout
 from gcr_rl.symmetry.vocabulary import Vocabulary
 
 Codes = UInt64[np.ndarray, "*shape"]
@@ -48,7 +49,14 @@ def weights(count: int, stream: int) -> Codes:
 
 def row_codes(rows: Shaped[np.ndarray, "*shape width"]) -> Codes:
     """sum_c weight_c * word(rows[..., c]) modulo 2^64."""
-    return np.asarray((words(rows) * weights(rows.shape[-1], 0)).sum(axis=-1, dtype=np.uint64))
+    weight = weights(rows.shape[-1], 0)
+    if rows.dtype != np.uint8 or rows.size < 256 * rows.shape[-1]:
+        return np.asarray((words(rows) * weight).sum(axis=-1, dtype=np.uint64))
+    table = words(np.arange(256)) * weight[:, None]  # bytes have few words: look them up
+    total = table[0][rows[..., 0]]
+    for c in range(1, rows.shape[-1]):
+        total += table[c][rows[..., c]]
+    return total
 
 
 def observation_codes(observations: Shaped[np.ndarray, "n ..."]) -> UInt64[np.ndarray, " n"]:
@@ -56,30 +64,59 @@ def observation_codes(observations: Shaped[np.ndarray, "n ..."]) -> UInt64[np.nd
     return row_codes(observations.reshape(len(observations), -1))
 
 
+class ImageCodes:
+    """Codes of images T_g o, one g at a time; no image is made where blocks are gathered.
+
+    The code of o is sum_i weight_i * code(block i), so that of T_g o moves the weights.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, observations: Shaped[np.ndarray, "n ..."]) -> None:
+        self.vocabulary, self.observations = vocabulary, observations
+        transforms = vocabulary.transforms
+        if isinstance(transforms, BlockGather):
+            rows = _block_rows(transforms, observations)
+            self.content = row_codes(rows)
+            self.negative = None if transforms.sign is None else row_codes(-rows)
+            self.weight = weights(self.content.shape[1], 1)
+            self.plain = self.content @ self.weight
+
+    def of(self, element: int, rows: Any = slice(None)) -> UInt64[np.ndarray, " m"]:
+        """Codes of T_element o for the rows asked for."""
+        transforms = self.vocabulary.transforms
+        if not isinstance(transforms, BlockGather):
+            return observation_codes(transformed(self.vocabulary, element, self.observations[rows]))
+        if element == self.vocabulary.identity:
+            return self.plain[rows]
+        content, weight = self.content, self.weight
+        if self.vocabulary.swaps is not None:  # only two blocks move: correct the plain sum
+            i, j = self.vocabulary.swaps[element]
+            change = content[rows, j] - content[rows, i]
+            return self.plain[rows] + change * (weight[i : i + 1] - weight[j : j + 1])
+        index = np.asarray(transforms.index)[element]
+        moved = np.empty_like(weight)
+        moved[index] = weight
+        if self.negative is None:
+            return content[rows] @ moved
+        flipped = np.zeros(len(index), bool)
+        flipped[index] = np.asarray(transforms.sign)[element] < 0
+        zero = np.uint64(0)
+        kept = content[rows] @ np.where(flipped, zero, moved)
+        return kept + self.negative[rows] @ np.where(flipped, moved, zero)
+
+
 def image_codes(
     vocabulary: Vocabulary, observations: Shaped[np.ndarray, "n ..."]
 ) -> UInt64[np.ndarray, "g n"]:
-    """Codes of all images T_g o, without making the images where blocks are gathered."""
-    if not isinstance(vocabulary.transforms, BlockGather):
-        images = (transformed(vocabulary, g, observations) for g in range(vocabulary.size))
-        return np.stack([observation_codes(image) for image in images])
-    rows = _block_rows(vocabulary.transforms, observations)
-    content = row_codes(rows)
-    weight = weights(content.shape[1], 1)
-    plain = (content * weight).sum(axis=1, dtype=np.uint64)
-    if vocabulary.swaps is not None:  # only two blocks move: correct the plain sum
-        first, second = vocabulary.swaps[1:].T
-        change = (weight[first] - weight[second]) * (content[:, second] - content[:, first])
-        return np.concatenate([plain[None], plain + change.T])
-    index, sign = np.asarray(vocabulary.transforms.index), vocabulary.transforms.sign
-    negative = None if sign is None else row_codes(-rows)
-    found = []
-    for g in range(vocabulary.size):
-        moved = content[:, index[g]]
-        if sign is not None and negative is not None:
-            moved = np.where(np.asarray(sign[g]) < 0, negative[:, index[g]], moved)
-        found.append((moved * weight).sum(axis=1, dtype=np.uint64))
-    return np.stack(found)
+    """Codes of all images T_g o."""
+    codes = ImageCodes(vocabulary, observations)
+    return np.stack([codes.of(g) for g in range(vocabulary.size)])
+
+
+@lru_cache(maxsize=64)
+def _block_places(layout: Layout) -> Int[np.ndarray, "blocks width"]:
+    """Where the numbers of every block stand in a flat observation."""
+    places = np.arange(int(np.prod(layout.shape)), dtype=np.int32).reshape(layout.shape)
+    return np.asarray(layout.split(places))
 
 
 def transformed(
@@ -92,14 +129,13 @@ def transformed(
     if not isinstance(transforms, BlockGather):
         image = jax.vmap(lambda o: transforms.at(element, o))(observations)
         return np.asarray(image).astype(observations.dtype)
-    places = np.arange(int(np.prod(transforms.shape)), dtype=np.int32).reshape(transforms.shape)
-    rows = np.asarray(transforms.layout.split(places))
-    source = np.empty(places.size, np.int32)
-    source[rows] = rows[np.asarray(transforms.index[element])]
+    rows = _block_places(transforms.layout)
+    source = np.empty(rows.size, np.int32)
+    source[rows] = rows[np.asarray(transforms.index)[element]]
     flat = observations.reshape(len(observations), -1)[:, source]
     if transforms.sign is not None:
-        factor = np.empty(places.size, np.int8)
-        factor[rows] = np.asarray(transforms.sign[element])[:, None]
+        factor = np.empty(rows.size, np.int8)
+        factor[rows] = np.asarray(transforms.sign)[element][:, None]
         flat = flat * factor.astype(flat.dtype)
     return flat.reshape(observations.shape)
 
@@ -110,21 +146,66 @@ def cell_codes(observations: Shaped[np.ndarray, "n h w *c"]) -> UInt64[np.ndarra
     return row_codes(planes)
 
 
-def patch_codes(cells: UInt64[np.ndarray, "n h w"]) -> UInt64[np.ndarray, "n h w"]:
-    """One code per 3x3 neighbourhood, places beyond the border being a content of their own."""
-    outside = np.pad(cells, ((0, 0), (1, 1), (1, 1)), constant_values=np.uint64(7))
+OUTSIDE = np.uint64(7)
+"""The content of places beyond the border."""
+
+
+def neighbour_sums(cells: UInt64[np.ndarray, "n h w"]) -> UInt64[np.ndarray, "n h w"]:
+    """The sum over every 3x3 neighbourhood: no rotation or reflection alters it."""
+    outside = np.pad(cells, ((0, 0), (1, 1), (1, 1)), constant_values=OUTSIDE)
+    tall = outside[:, :-2] + outside[:, 1:-1] + outside[:, 2:]
+    return tall[:, :, :-2] + tall[:, :, 1:-1] + tall[:, :, 2:]
+
+
+def neighbours(
+    cells: UInt64[np.ndarray, "n h w"],
+    row: Int[np.ndarray, " m"],
+    place: Int[np.ndarray, " m"],
+) -> UInt64[np.ndarray, "m 9"]:
+    """The contents around (and at) the cells asked for, in the order of reading."""
+    width = cells.shape[2] + 2
+    outside = np.pad(cells, ((0, 0), (1, 1), (1, 1)), constant_values=OUTSIDE)
+    down, right = np.divmod(place, cells.shape[2])
+    offset = np.arange(3)[:, None] * width + np.arange(3)
+    corner = row * outside[0].size + down * width + right
+    return outside.reshape(-1)[corner[:, None] + offset.reshape(-1)]
+
+
+def patch_codes(
+    around: UInt64[np.ndarray, "m 9"], order: Int[np.ndarray, "9"] | None = None
+) -> UInt64[np.ndarray, " m"]:
+    """One code per 3x3 neighbourhood; ``order[d]`` is the place that an image shows at d."""
     weight = weights(9, 2)
-    height, width = cells.shape[1:]
-    total = np.zeros_like(cells)
-    for place in range(9):
-        row, column = divmod(place, 3)
-        total += weight[place] * outside[:, row : row + height, column : column + width]
-    return mix(total)
+    if order is not None:
+        moved = np.empty_like(weight)
+        moved[order] = weight
+        weight = moved
+    return mix(around @ weight)
+
+
+def neighbour_order(vocabulary: Vocabulary, element: int) -> Int[np.ndarray, "9"] | None:
+    """``order`` with (T o)[i + d] = o[p(i) + order[d]] for every cell i and 3x3 offset d.
+
+    None where T moves more than whole cells, or not as a rotation or reflection does.
+    """
+    transforms = vocabulary.transforms
+    if not isinstance(transforms, BlockGather) or transforms.sign is not None:
+        return None
+    height, width = transforms.layout.grid[:2]
+    if transforms.layout.num_blocks != height * width or transforms.layout.block[:2] != (1, 1):
+        return None
+    index = np.asarray(transforms.index)[element].reshape(height, width)
+    outside = np.pad(index, 1, constant_values=-1)
+    source = np.pad(np.arange(index.size).reshape(height, width), 1, constant_values=-1)
+    windows = (np.lib.stride_tricks.sliding_window_view(a, (3, 3)) for a in (outside, source))
+    shown, known = (one.reshape(-1, 9) for one in windows)
+    known = known[index.ravel()]
+    matches = (shown[:, :, None] == known[:, None, :]).all(axis=0)
+    order = matches.argmax(axis=1)
+    return order if matches.any(axis=1).all() and len(set(order.tolist())) == 9 else None
 
 
 def _block_rows(
     transforms: BlockGather, observations: Shaped[np.ndarray, "n ..."]
 ) -> Shaped[np.ndarray, "n blocks width"]:
-    places = np.arange(int(np.prod(transforms.shape)), dtype=np.int32).reshape(transforms.shape)
-    rows: Int[np.ndarray, "blocks width"] = np.asarray(transforms.layout.split(places))
-    return observations.reshape(len(observations), -1)[:, rows]
+    return observations.reshape(len(observations), -1)[:, _block_places(transforms.layout)]

@@ -26,7 +26,7 @@ from gcr_rl.symmetry.certificate import (
     support_verdict,
 )
 from gcr_rl.symmetry.codes import join
-from gcr_rl.symmetry.lenses import Evidence, Sample, forward_scores, reward_scores, thinned
+from gcr_rl.symmetry.lenses import forward_scores, reward_scores
 from gcr_rl.symmetry.relabel import (
     ActionClasses,
     action_classes,
@@ -36,10 +36,11 @@ from gcr_rl.symmetry.relabel import (
     relabelling,
     wilson,
 )
+from gcr_rl.symmetry.sample import LONG_LIST, Evidence, Sample, thinned
 from gcr_rl.symmetry.vocabulary import Vocabulary
 
 PARTS = ("support", "agreement", "forward", "reward", "homomorphism")
-SUPPORT_QUERIES, SUPPORT_REFERENCES = 256, 2048
+SUPPORT_QUERIES, SUPPORT_REFERENCES = 128, 2048
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,45 +162,64 @@ def support(
     as often; elsewhere the distances of nearest neighbours are compared.
     """
     size, own = sample.vocabulary.size, sample.vocabulary.identity
-    statistic = np.full(size, np.nan)
-    by_action = sample.moved.astype(np.float32) @ np.eye(sample.num_actions)[sample.action]
-    asked = np.flatnonzero((by_action >= settings.min_count).all(axis=1))
-    base, episodes = float(sample.recurrence[own]), int(sample.cluster.max()) + 1
-    share = sample.recurrence[asked] / max(base, 1e-12)
+    statistic, verdict = np.full(size, np.nan), np.zeros(size, int)
+    moved, recurrence = sample.screen
+    asked = np.flatnonzero((moved >= settings.min_count).all(axis=1))
+    base, episodes = float(recurrence[own]), int(sample.cluster.max()) + 1
+    share = recurrence[asked] / max(base, 1e-12)
     if base < 0.5:
-        # Long lists (swaps) are thinned out first: over many episodes, images that hardly ever
-        # recur where dozens should have are far off, and their neighbours need not be sought.
-        expected = base * sample.moved[asked].sum(axis=1)
-        sought = (expected < 30) | (share >= 0.2) | (episodes < 50)
+        # Over many episodes, images that hardly ever recur where dozens should have are far
+        # off, and their neighbours need not be sought. Of long lists (swaps) nothing is sought
+        # before the sample is large: that would cost more than it tells.
+        few = base * moved[asked].sum(axis=1) < 30
+        sought = few | (share >= 0.2) | (episodes < 50)
+        if size > LONG_LIST and len(sample.action) < settings.max_rows:
+            share[few], sought = np.nan, sought & ~few
+        measure = _distances(sample)
         for place in np.flatnonzero(sought):
-            distances = _distances(sample, int(asked[place]))
-            share[place] = near_share(*distances, settings.support_slack)
+            share[place] = near_share(*measure(int(asked[place])), settings.support_slack)
+    known = ~np.isnan(share)
     statistic[asked] = share
-    verdict = np.zeros(size, int)
-    verdict[asked] = support_verdict(share, episodes, settings)
+    verdict[asked[known]] = support_verdict(share[known], episodes, settings)
     return verdict, statistic
 
 
-def _distances(
-    sample: Sample, element: int
-) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]:
-    """Distances of o and of T o to their nearest neighbours in other episodes."""
+Distances = tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]
+
+
+def _distances(sample: Sample) -> Callable[[int], Distances]:
+    """g -> distances of o and of T_g o to their nearest neighbours in other episodes."""
     observation, count = sample.evidence.observation, len(sample.action)
     references = thinned(count, SUPPORT_REFERENCES)
-    moved = np.flatnonzero(sample.moved[element])
-    queries = moved[thinned(len(moved), SUPPORT_QUERIES)]
     spread = observation.reshape(count, -1).std(axis=0) if sample.is_vector else np.ones(1)
     unit = np.where(spread > 0, spread, 1.0)
 
-    def nearest(asked: np.ndarray) -> Float[np.ndarray, " q"]:
-        points = asked.reshape(len(queries), -1) / unit
-        known = observation[references].reshape(len(references), -1) / unit
-        points, known = points.astype(np.float32), known.astype(np.float32)
-        square = (points**2).sum(axis=1)[:, None] + (known**2).sum(axis=1) - 2 * points @ known.T
-        same = sample.cluster[queries][:, None] == sample.cluster[references][None, :]
-        return np.sqrt(np.maximum(np.where(same, np.inf, square).min(axis=1), 0.0))
+    def points(asked: np.ndarray) -> Float[np.ndarray, "q d"]:
+        return (asked.reshape(len(asked), -1) / unit).astype(np.float32)
 
-    return nearest(observation[queries]), nearest(sample.pair(element, queries)[0])
+    known = points(observation[references])
+    length = (known**2).sum(axis=1)
+
+    def nearest(asked: np.ndarray, rows: Int[np.ndarray, " q"]) -> Float[np.ndarray, " q"]:
+        near = points(asked)
+        square = length - 2 * near @ known.T
+        square[sample.cluster[rows][:, None] == sample.cluster[references]] = np.inf
+        return np.sqrt(np.maximum(square.min(axis=1) + (near**2).sum(axis=1), 0.0))
+
+    usual = thinned(count, SUPPORT_QUERIES)
+    original = nearest(observation[usual], usual)
+
+    def measure(element: int) -> Distances:
+        moved = sample.moved(element)
+        mine = moved[usual]
+        if 2 * mine.sum() >= len(usual):
+            rows = usual[mine]
+            return original[mine], nearest(sample.pair(element, rows)[0], rows)
+        places = np.flatnonzero(moved)
+        rows = places[thinned(len(places), SUPPORT_QUERIES)]
+        return nearest(observation[rows], rows), nearest(sample.pair(element, rows)[0], rows)
+
+    return measure
 
 
 def inverse_counts(
@@ -232,7 +252,7 @@ def inverse_counts(
     for g in (own, *elements):
         chances = read[name] if g == own else heads[name](int(g))
         sure = read_classes(chances, classes.label, settings.confidence)
-        counted = sure if g == own else np.where(sample.moved[g, used], sure, -1)
+        counted = sure if g == own else np.where(sample.moved(g)[used], sure, -1)
         counts[g] = count_predictions(action, counted, actions)
     return counts, classes, name
 
@@ -245,7 +265,7 @@ def _table_head(sample: Sample, used: Int[np.ndarray, " m"]) -> Reader:
     own, cluster = sample.vocabulary.identity, sample.cluster[used]
 
     def pairs(element: int) -> np.ndarray:
-        return join(sample.before[element, used], sample.after[element, used])
+        return join(sample.before(element)[used], sample.after(element)[used])
 
     known = lookup.table(pairs(own), sample.action[used].astype(np.uint64), cluster)
     return lambda g: lookup.action_shares(known, pairs(g), cluster, sample.num_actions)
@@ -261,7 +281,7 @@ def _learned_head(
     place = np.full(len(sample.action), -1)
     place[used] = np.arange(len(used))
     own = sample.vocabulary.identity
-    fits: list[tuple[inverse.Head, inverse.Scaling | None, np.ndarray]] = []
+    fits: list[tuple[inverse.Head, inverse.Scaling | None, np.ndarray, inverse.Windows]] = []
 
     def windows(element: int, rows: np.ndarray, scale: inverse.Scaling | None) -> inverse.Windows:
         pair = sample.pair(element, rows)
@@ -277,13 +297,16 @@ def _learned_head(
                 half_key, windows(own, fitted, scale), sample.action[fitted], sample.num_actions,
                 steps=settings.head_steps,
             )  # fmt: skip
-            fits.append((head, scale, scored))
+            fits.append((head, scale, scored, windows(own, scored, scale)))
 
     def read(element: int) -> Float[np.ndarray, "m actions"]:
-        chances = np.full((len(used), sample.num_actions), np.nan)
-        for head, scale, scored in fits:
-            seen = windows(element, scored, scale)
-            chances[place[scored]] = inverse.probabilities(head, seen)
+        chances, order = np.full((len(used), sample.num_actions), np.nan), sample.order(element)
+        for head, scale, scored, seen in fits:
+            if order is not None:
+                image = inverse.turned(seen, order)
+            else:
+                image = windows(element, scored, scale)
+            chances[place[scored]] = inverse.probabilities(head, image)
         return chances
 
     return read
@@ -332,7 +355,7 @@ def _judged(
     elements: Int[np.ndarray, " k"],
     settings: CertificateSettings,
 ) -> Verdict:
-    moved = sample.moved[elements]
+    moved = np.stack([sample.moved(g) for g in elements])
     return combine([judge(one, moved, sample.cluster, settings) for one in scores])
 
 

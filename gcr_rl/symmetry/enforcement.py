@@ -36,8 +36,8 @@ from gcr_rl.errors import InputError
 from gcr_rl.symmetry.certificate import CertificateSettings
 from gcr_rl.symmetry.discovery import discover
 from gcr_rl.symmetry.group import Group, bucket_level, generate
-from gcr_rl.symmetry.lenses import Evidence
 from gcr_rl.symmetry.quotient import QFunction, Wrapper, bucketed, quotient
+from gcr_rl.symmetry.sample import Evidence
 from gcr_rl.symmetry.sorting import SortingGroup, sorting_group, sorting_quotient
 from gcr_rl.symmetry.transforms import BlockGather
 from gcr_rl.symmetry.vocabulary import Vocabulary

@@ -17,8 +17,6 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
-from gcr_rl.symmetry.codes import cell_codes
-
 MAX_WINDOWS = 8
 """Changed cells that are read; more of them are thinned out evenly."""
 
@@ -72,36 +70,46 @@ def grid_windows(
     observation: Shaped[np.ndarray, "n h w *c"], following: Shaped[np.ndarray, "n h w *c"]
 ) -> Windows:
     """3x3 windows of (o, o') around changed cells; a last channel marks what lies outside."""
-    changed = cell_codes(observation) != cell_codes(following)
+    before, after = (o.reshape(*o.shape[:3], -1) for o in (observation, following))
+    changed = np.zeros(before.shape[:3], bool)
+    for c in range(before.shape[3]):  # a short axis is slow to reduce
+        changed |= before[..., c] != after[..., c]
     places, mask = _changed_places(changed.reshape(len(changed), -1))
-    count = len(observation)
+    count, height, width = before.shape[:3]
     scale = max(float(np.abs(observation).max(initial=0)), 1.0)
-    pair = np.concatenate(
-        [o.reshape(*o.shape[:3], -1).astype(np.float32) / scale for o in (observation, following)],
-        axis=-1,
-    )
-    inside = np.zeros((*pair.shape[:3], 1), np.float32)
-    padded = np.pad(np.concatenate([pair, inside], axis=-1), ((0, 0), (1, 1), (1, 1), (0, 0)))
-    padded[:, [0, -1], :, -1] = 1.0
-    padded[:, :, [0, -1], -1] = 1.0
-    row, column = places // changed.shape[2], places % changed.shape[2]
-    number = np.arange(count)[:, None]
-    content = np.stack(
-        [padded[number, row + i, column + j] for i in range(3) for j in range(3)], axis=2
-    )
-    return Windows(content.reshape(count, MAX_WINDOWS, -1), mask)
+    row = places[..., None] // width + np.repeat(np.arange(-1, 2), 3)
+    column = places[..., None] % width + np.tile(np.arange(-1, 2), 3)
+    outside = (row < 0) | (row >= height) | (column < 0) | (column >= width)
+    number = np.arange(count)[:, None, None]
+    row, column = np.clip(row, 0, height - 1), np.clip(column, 0, width - 1)
+    parts = [
+        np.where(outside[..., None], 0.0, o[number, row, column].astype(np.float32) / scale)
+        for o in (before, after)
+    ]
+    content = np.concatenate([*parts, outside[..., None]], axis=-1).astype(np.float32)
+    return Windows(content.reshape(count, places.shape[1], -1), mask)
 
 
 def _changed_places(
     changed: Bool[np.ndarray, "n cells"],
 ) -> tuple[Int[np.ndarray, "n windows"], Bool[np.ndarray, "n windows"]]:
-    """Up to MAX_WINDOWS changed cells per row, evenly thinned."""
+    """Up to MAX_WINDOWS changed cells per row, evenly thinned; few windows where few changed."""
     total = changed.sum(axis=1)
-    order = np.argsort(~changed, axis=1, kind="stable")
-    step = np.maximum(total, MAX_WINDOWS)[:, None] / MAX_WINDOWS
-    pick = np.minimum((np.arange(MAX_WINDOWS) * step).astype(int), changed.shape[1] - 1)
-    places = np.take_along_axis(order, pick, axis=1)
-    return places, pick < total[:, None]
+    most = min(int(total.max(initial=1)), MAX_WINDOWS)
+    size = 1 << (most - 1).bit_length() if most > 1 else 1
+    first = np.cumsum(total) - total
+    step = np.maximum(total, size)[:, None] / size
+    pick = (np.arange(size) * step).astype(int)
+    mask = pick < total[:, None]
+    cells = np.append(np.nonzero(changed)[1], 0)
+    return cells[np.where(mask, first[:, None] + pick, -1)], mask
+
+
+def turned(windows: Windows, order: Int[np.ndarray, "9"]) -> Windows:
+    """The windows of an image under a rotation or reflection that shows place order[d] at d."""
+    count, number, width = windows.content.shape
+    places = windows.content.reshape(count, number, 9, width // 9)[:, :, order]
+    return Windows(places.reshape(count, number, width), windows.mask)
 
 
 def logits(

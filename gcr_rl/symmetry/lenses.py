@@ -5,126 +5,16 @@ images) and regressions (vectors). Each gives :class:`Scores` for forward dynami
 rewards and ends. ``relabel[k]`` is the relabelling that goes with element ``elements[k]``.
 """
 
-from functools import cached_property
-from typing import Any, NamedTuple
-
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 
 from gcr_rl.symmetry import lookup, smooth
 from gcr_rl.symmetry.certificate import CertificateSettings, Scores, table_fits
-from gcr_rl.symmetry.codes import image_codes, join, transformed
-from gcr_rl.symmetry.transforms import BlockGather
-from gcr_rl.symmetry.vocabulary import Vocabulary
+from gcr_rl.symmetry.codes import join
+from gcr_rl.symmetry.sample import Sample
 
 MAX_KINDS = 8
 """Outcomes (reward, ended) that are told apart as kinds; more are a continuous reward."""
-
-
-class Evidence(NamedTuple):
-    """Transitions in the order of play, of a policy that tries every action.
-
-    ``episode`` numbers the episodes; ``next_observation`` is never the one after a reset.
-    """
-
-    observation: Shaped[np.ndarray, "n ..."]
-    action: Int[np.ndarray, " n"]
-    reward: Float[np.ndarray, " n"]
-    next_observation: Shaped[np.ndarray, "n ..."]
-    terminated: Bool[np.ndarray, " n"]
-    truncated: Bool[np.ndarray, " n"]
-    episode: Int[np.ndarray, " n"]
-
-
-class Sample:
-    """Evidence with its codes; everything is computed once, when it is first needed."""
-
-    def __init__(
-        self, evidence: Evidence, vocabulary: Vocabulary, num_actions: int, max_rows: int
-    ) -> None:
-        self.evidence, self.vocabulary, self.num_actions = evidence, vocabulary, num_actions
-        self.action = np.asarray(evidence.action, np.int64)
-        self.cluster = clusters(np.asarray(evidence.episode))
-        self.before = image_codes(vocabulary, evidence.observation)
-        self.after = image_codes(vocabulary, evidence.next_observation)
-        own = vocabulary.identity
-        self.changed = self.before[own] != self.after[own]
-        self.moved = (self.before != self.before[own]) | (self.after != self.after[own])
-        self.trivial = ~self.moved.any(axis=1)
-        self.kind, self.kinds = outcome_kinds(evidence.reward, evidence.terminated)
-        self.rows = thinned(len(self.action), max_rows)
-
-    @property
-    def is_grid(self) -> bool:
-        """Whether the observation has rows and columns that the transforms move as cells."""
-        return self.evidence.observation.ndim in (3, 4) and self.vocabulary.swaps is None
-
-    @property
-    def permutes_cells(self) -> bool:
-        """Whether every transform only moves whole cells, so that no content is new."""
-        transforms = self.vocabulary.transforms
-        return (
-            isinstance(transforms, BlockGather)
-            and transforms.sign is None
-            and transforms.layout.block[:2] == (1, 1)
-        )
-
-    @property
-    def is_vector(self) -> bool:
-        """Whether observations are vectors of real numbers."""
-        observation = self.evidence.observation
-        return observation.ndim == 2 and np.issubdtype(observation.dtype, np.floating)
-
-    @cached_property
-    def recurrence(self) -> Float[np.ndarray, " g"]:
-        """The share of moved T_g o that another episode contains; the identity's over all."""
-        own = self.before[self.vocabulary.identity]
-        known = lookup.table(own, own, self.cluster)
-        shares = []
-        for g, codes in enumerate(self.before):
-            asked = self.moved[g] if g != self.vocabulary.identity else np.ones(len(codes), bool)
-            seen = known.number(codes[asked], self.cluster[asked]) > 0
-            shares.append(float(seen.mean()) if asked.any() else np.nan)
-        return np.array(shares)
-
-    def pair(self, element: int, rows: Any) -> tuple[np.ndarray, np.ndarray]:
-        """(T o, T o') of the rows asked for."""
-        evidence = self.evidence
-        return (
-            transformed(self.vocabulary, element, evidence.observation[rows]),
-            transformed(self.vocabulary, element, evidence.next_observation[rows]),
-        )
-
-    def halves(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        """(fitted on, scored on) twice: alternate episodes."""
-        odd = self.cluster % 2 == 1
-        first, second = np.flatnonzero(odd), np.flatnonzero(~odd)
-        return [(first, second), (second, first)]
-
-
-def clusters(episode: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
-    """Episodes numbered 0, 1, ...; fewer than four are cut into eight stretches of time."""
-    labels, place = np.unique(episode, return_inverse=True)
-    if len(labels) >= 4:
-        return place.astype(np.int64)
-    return (np.arange(len(episode)) * 8 // max(len(episode), 1)).astype(np.int64)
-
-
-def thinned(count: int, most: int) -> Int[np.ndarray, " m"]:
-    """At most ``most`` places, evenly spread."""
-    return np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
-
-
-def outcome_kinds(
-    reward: Float[np.ndarray, " n"], terminated: Bool[np.ndarray, " n"]
-) -> tuple[Int[np.ndarray, " n"], int]:
-    """(kind, number of kinds): 0 is the commonest (reward, terminated), the others are events."""
-    rounded = np.round(np.asarray(reward, float), 5) + 0.0
-    pair = np.stack([rounded, np.asarray(terminated, float)], axis=1)
-    _, place, number = np.unique(pair, axis=0, return_inverse=True, return_counts=True)
-    rank = np.empty(len(number), np.int64)
-    rank[np.argsort(-number, kind="stable")] = np.arange(len(number))
-    return rank[place.ravel()], len(number)
 
 
 def forward_scores(
@@ -167,14 +57,14 @@ def _exact(
     """p(o' | o, a), or p(reward, end | o, a), by whole observations."""
     own, cluster = sample.vocabulary.identity, sample.cluster
     kind = sample.kind.astype(np.uint64)
-    key = join(sample.before[own], sample.action)
-    known = lookup.table(key, kind if reward else sample.after[own], cluster)
-    identity = known.score(key, kind if reward else sample.after[own], cluster)
+    key = join(sample.before(own), sample.action)
+    known = lookup.table(key, kind if reward else sample.after(own), cluster)
+    identity = known.score(key, kind if reward else sample.after(own), cluster)
     images = np.stack(
         [
             known.score(
-                join(sample.before[g], row[sample.action]),
-                kind if reward else sample.after[g],
+                join(sample.before(g), row[sample.action]),
+                kind if reward else sample.after(g),
                 cluster,
             )
             for g, row in zip(elements, relabel, strict=True)
@@ -208,13 +98,15 @@ def _patches(
     """p(content after | 3x3 neighbourhood, a) over the cells that changed or might have."""
     rows, count = sample.rows, len(sample.action)
     action, cluster = sample.action[rows], sample.cluster[rows]
-    cells = lookup.patches(*sample.pair(sample.vocabulary.identity, rows))
+    cells, moody = lookup.suspects(*sample.cells(sample.vocabulary.identity, rows))
     model = lookup.fit_patches(cells, action, cluster)
     identity = lookup.score_patches(model, cells, action, cluster)
     images = []
     for g, row in zip(elements, relabel, strict=True):
-        image = lookup.patches(*sample.pair(int(g), rows))
-        images.append(lookup.score_patches(model, image, row[action], cluster))
+        order, image = sample.order(int(g)), cells
+        if order is None:
+            image, _ = lookup.suspects(*sample.cells(int(g), rows), moody)
+        images.append(lookup.score_patches(model, image, row[action], cluster, order))
     fits = table_fits(identity, action, settings.fit, settings.min_count)
     return Scores(
         "neighbourhoods",
@@ -233,11 +125,10 @@ def _signatures(
 ) -> list[Scores]:
     """p(reward, end | what changed), without the action (then no image differs) and with it."""
     own, cluster = sample.vocabulary.identity, sample.cluster
-    rows = np.arange(len(sample.action))
-    what = lookup.signature(lookup.patches(*sample.pair(own, rows)))
+    what = lookup.signature(*sample.cells(own, slice(None)))
     seen = [what] * len(elements)
     if not sample.permutes_cells:
-        seen = [lookup.signature(lookup.patches(*sample.pair(int(g), rows))) for g in elements]
+        seen = [lookup.signature(*sample.cells(int(g), slice(None))) for g in elements]
     kind, group = sample.kind.astype(np.uint64), _event_group(sample)
 
     def scores(name: str, with_action: bool) -> Scores:

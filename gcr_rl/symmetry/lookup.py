@@ -8,27 +8,33 @@ out; NaN where no other episode has the key.
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Shaped, UInt64
+from jaxtyping import Bool, Float, Int, UInt64
 
-from gcr_rl.symmetry.codes import cell_codes, join, mix, patch_codes
+from gcr_rl.symmetry.codes import join, mix, neighbour_sums, neighbours, patch_codes
 
 CLIP = 5.0
 SMOOTHING = 0.05
+MARK_SHIFT = np.uint64(44)
 Column = UInt64[np.ndarray, " n"]
 
 
 class Counts(NamedTuple):
-    """How often each code occurred."""
+    """How often each code occurred; ``marks`` tells at once of most codes that they did not."""
 
     codes: Column
     number: Int[np.ndarray, " n"]
+    marks: Bool[np.ndarray, " marks"]
 
     def of(self, codes: UInt64[np.ndarray, "*n"]) -> Int[np.ndarray, "*n"]:
         """The number of occurrences of every code asked for."""
+        found = np.zeros(codes.shape, np.int64)
         if not len(self.codes):
-            return np.zeros(codes.shape, np.int64)
-        place = np.minimum(np.searchsorted(self.codes, codes), len(self.codes) - 1)
-        return np.where(self.codes[place] == codes, self.number[place], 0)
+            return found
+        likely = self.marks[codes >> MARK_SHIFT]
+        asked = codes[likely]
+        place = np.minimum(np.searchsorted(self.codes, asked), len(self.codes) - 1)
+        found[likely] = np.where(self.codes[place] == asked, self.number[place], 0)
+        return found
 
 
 class Table(NamedTuple):
@@ -41,14 +47,13 @@ class Table(NamedTuple):
 
     def number(self, key: Column, episode: Int[np.ndarray, " n"]) -> Int[np.ndarray, " n"]:
         """Occurrences of the key in other episodes."""
-        return self.keys.of(key) - self.own_keys.of(join(key, episode))
+        return _elsewhere(self.keys, self.own_keys, key, episode)
 
     def times(
         self, key: Column, outcome: Column, episode: Int[np.ndarray, " n"]
     ) -> Int[np.ndarray, " n"]:
         """Occurrences of the key with this outcome in other episodes."""
-        pair = join(key, outcome)
-        return self.pairs.of(pair) - self.own_pairs.of(join(pair, episode))
+        return _elsewhere(self.pairs, self.own_pairs, join(key, outcome), episode)
 
     def score(
         self, key: Column, outcome: Column, episode: Int[np.ndarray, " n"]
@@ -61,7 +66,24 @@ class Table(NamedTuple):
 
 def count(codes: Column) -> Counts:
     """Occurrences of every code."""
-    return Counts(*np.unique(codes, return_counts=True))
+    found, number = np.unique(codes, return_counts=True)
+    return Counts(found, number, _marks(found))
+
+
+def _marks(codes: Column) -> Bool[np.ndarray, " marks"]:
+    marks = np.zeros(1 << (64 - int(MARK_SHIFT)), bool)
+    marks[codes >> MARK_SHIFT] = True
+    return marks
+
+
+def _elsewhere(
+    everywhere: Counts, here: Counts, code: Column, episode: Int[np.ndarray, " n"]
+) -> Int[np.ndarray, " n"]:
+    """Occurrences in all episodes less those in the own one."""
+    total = everywhere.of(code)
+    known = total > 0
+    total[known] -= here.of(join(code[known], episode[known]))
+    return total
 
 
 def table(key: Column, outcome: Column, episode: Int[np.ndarray, " n"]) -> Table:
@@ -85,74 +107,84 @@ def action_shares(
     return np.where(total > 0, votes / np.maximum(total, 1), np.nan)
 
 
-class Patches(NamedTuple):
-    """Cells of a batch of transitions: contents before and after, 3x3 neighbourhoods before."""
+class Cells(NamedTuple):
+    """Cells of transitions that changed, or look as if they might have."""
 
-    before: UInt64[np.ndarray, "n cells"]
-    after: UInt64[np.ndarray, "n cells"]
-    around: UInt64[np.ndarray, "n cells"]
+    row: Int[np.ndarray, " m"]
+    """The transition that a cell belongs to."""
+    before: Column
+    after: Column
+    around: UInt64[np.ndarray, "m 9"]
 
     @property
-    def changed(self) -> Bool[np.ndarray, "n cells"]:
+    def changed(self) -> Bool[np.ndarray, " m"]:
         """Where the content changed."""
         return self.before != self.after
 
 
-def patches(
-    observation: Shaped[np.ndarray, "n h w *c"], following: Shaped[np.ndarray, "n h w *c"]
-) -> Patches:
-    """Cell and neighbourhood codes of transitions on grids."""
-    before, after = cell_codes(observation), cell_codes(following)
-    around = patch_codes(before)
-    flat = (part.reshape(len(before), -1) for part in (before, after, around))
-    return Patches(*flat)
+def suspects(
+    before: UInt64[np.ndarray, "n h w"],
+    after: UInt64[np.ndarray, "n h w"],
+    moody: Counts | None = None,
+) -> tuple[Cells, Counts]:
+    """The cells whose neighbourhood, up to its orientation, has ever changed in the middle.
+
+    ``moody`` counts the sums of such neighbourhoods; by default they are those of this sample.
+    """
+    total, changed = neighbour_sums(before), before != after
+    moody = moody or count(total[changed])
+    row, *place = np.nonzero((moody.of(total) > 0) | changed)
+    cell = place[0] * before.shape[2] + place[1]
+    found = Cells(row, before[row, *place], after[row, *place], neighbours(before, row, cell))
+    return found, moody
 
 
-def signature(cells: Patches) -> Column:
+def signature(before: UInt64[np.ndarray, "n h w"], after: UInt64[np.ndarray, "n h w"]) -> Column:
     """The multiset of (before, after) over changed cells: no permutation of cells alters it."""
-    change = np.where(cells.changed, join(cells.before, cells.after), np.uint64(0))
-    return mix(change.sum(axis=1, dtype=np.uint64))
+    place = np.nonzero(before != after)
+    total = np.zeros(len(before), np.uint64)
+    np.add.at(total, place[0], join(before[place], after[place]))
+    return mix(total)
 
 
 class PatchModel(NamedTuple):
     """p(content after | 3x3 neighbourhood before, action), for neighbourhoods that ever changed."""
 
-    volatile: Column
+    volatile: Counts
     known: Table
 
 
 def fit_patches(
-    cells: Patches, action: Int[np.ndarray, " n"], episode: Int[np.ndarray, " n"]
+    cells: Cells, action: Int[np.ndarray, " n"], episode: Int[np.ndarray, " n"]
 ) -> PatchModel:
     """Count what happened in the middle of every neighbourhood that ever changed."""
-    volatile = np.unique(cells.around[cells.changed])
-    active = _contained(volatile, cells.around)
-    row = np.nonzero(active)[0]
-    key = join(cells.around[active], action[row])
+    codes = patch_codes(cells.around)
+    volatile = count(codes[cells.changed])
+    active = volatile.of(codes) > 0
+    row = cells.row[active]
+    key = join(codes[active], action[row])
     return PatchModel(volatile, table(key, cells.after[active], episode[row]))
 
 
 def score_patches(
-    model: PatchModel, cells: Patches, action: Int[np.ndarray, " n"], episode: Int[np.ndarray, " n"]
+    model: PatchModel,
+    cells: Cells,
+    action: Int[np.ndarray, " n"],
+    episode: Int[np.ndarray, " n"],
+    order: Int[np.ndarray, "9"] | None = None,
 ) -> Float[np.ndarray, " n"]:
     """The worst score of the cells that changed or might have; NaN if one of them is unknown.
 
-    Not the sum: the cells of one move change together, and three small probabilities of one
-    slip would make an outcome that occurs look as bad as one that never does.
+    ``order`` scores the image of the cells under a rotation or reflection instead (see
+    :func:`gcr_rl.symmetry.codes.neighbour_order`). Not the sum: the cells of one move change
+    together, and three small probabilities of one slip would make an outcome that occurs look
+    as bad as one that never does.
     """
-    active = _contained(model.volatile, cells.around) | cells.changed
-    row = np.nonzero(active)[0]
-    key = join(cells.around[active], action[row])
-    part = model.known.score(key, cells.after[active], episode[row])
+    codes = patch_codes(cells.around, order)
+    active = (model.volatile.of(codes) > 0) | cells.changed
+    row = cells.row[active]
+    part = model.known.score(join(codes[active], action[row]), cells.after[active], episode[row])
     total = np.zeros(len(action))
     with np.errstate(invalid="ignore"):  # NaN is meant to win
         np.minimum.at(total, row, part)
     return total
-
-
-def _contained(known: Column, codes: UInt64[np.ndarray, "n cells"]) -> Bool[np.ndarray, "n cells"]:
-    """np.isin for a short sorted list: many times faster than sorting all cells."""
-    if not len(known):
-        return np.zeros(codes.shape, bool)
-    place = np.minimum(np.searchsorted(known, codes), len(known) - 1)
-    return np.asarray(known[place] == codes)

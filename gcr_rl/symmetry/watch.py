@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool, Int, PRNGKeyArray
 from gcr_rl.errors import InputError
 from gcr_rl.symmetry.certificate import CertificateSettings, consistent
 from gcr_rl.symmetry.discovery import Discovery, discover
-from gcr_rl.symmetry.lenses import Evidence
+from gcr_rl.symmetry.sample import Evidence
 from gcr_rl.symmetry.vocabulary import Vocabulary
 
 

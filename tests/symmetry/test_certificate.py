@@ -18,7 +18,8 @@ from gcr_rl.symmetry.certificate import (
     support_verdict,
     table_fits,
 )
-from gcr_rl.symmetry.lenses import clusters, explain_novelty, outcome_kinds
+from gcr_rl.symmetry.lenses import explain_novelty
+from gcr_rl.symmetry.sample import clusters, outcome_kinds
 from gcr_rl.symmetry.vocabulary_kinds import dihedral as dihedral_vocabulary
 from gcr_rl.symmetry.vocabulary_kinds import slot_permutations
 
