@@ -236,7 +236,7 @@ def inverse_counts(
     actions, own = sample.num_actions, sample.vocabulary.identity
     used = np.flatnonzero(sample.changed)
     heads = {"table": _table_head(sample, used)}
-    if sample.is_vector or sample.is_grid:
+    if (sample.is_vector or sample.is_grid) and len(elements):
         heads["learned"] = _learned_head(sample, used, settings, key)
     action, taken = sample.action[used], np.bincount(sample.action, minlength=actions)
     read = {name: head(own) for name, head in heads.items()}

@@ -175,8 +175,11 @@ def _fit(
 def probabilities(head: Head, windows: Windows) -> Float[np.ndarray, "n actions"]:
     """p(a | o, o') on the host: a few small products."""
     encoder, encoder_bias, readout, readout_bias = (np.asarray(part) for part in head)
-    hidden = np.maximum(windows.content @ encoder + encoder_bias, 0.0)
-    pooled = np.where(windows.mask[..., None], hidden, 0.0).max(axis=1)
+    count, number, width = windows.content.shape
+    flat = windows.content.reshape(-1, width) @ encoder + encoder_bias  # one product, not n
+    flat[~windows.mask.reshape(-1)] = 0.0
+    hidden = np.maximum(flat, 0.0, out=flat).reshape(count, number, -1)
+    pooled = hidden.max(axis=1) if number > 1 else hidden[:, 0]
     values = pooled @ readout + readout_bias
     chances = np.exp(values - values.max(axis=1, keepdims=True))
     return np.asarray(chances / chances.sum(axis=1, keepdims=True))

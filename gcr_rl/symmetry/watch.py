@@ -35,15 +35,17 @@ class Schedule:
     pause: int = 500
     growth: float = 1.25
     """Factor of the pause after a check that changed nothing."""
-    settled_growth: float = 2.0
+    settled_growth: float = 4.0
     """The same once something is certified and nothing is provisional."""
+    refused_growth: float = 2.0
+    """The same while nothing is in force and every transform was contradicted."""
     longest: int = 50_000
 
     def __post_init__(self) -> None:
         for field in ("first", "pause", "longest"):
             if getattr(self, field) < 1:
                 raise InputError(field, getattr(self, field), "at least 1")
-        for field in ("growth", "settled_growth"):
+        for field in ("growth", "settled_growth", "refused_growth"):
             if getattr(self, field) < 1:
                 raise InputError(field, getattr(self, field), "at least 1")
 
@@ -166,8 +168,7 @@ def update(
     revoked = standing.in_force & ~kept
     changed = (kept != standing.in_force).any() or (certified != standing.certified).any()
     provisional = kept & ~certified
-    settled = certified.any() and not provisional.any()
-    growth = schedule.settled_growth if settled else schedule.growth
+    growth = _growth(schedule, found, certified, provisional)
     pause = schedule.pause if changed else min(int(standing.pause * growth), schedule.longest)
     return replace(
         standing,
@@ -182,6 +183,19 @@ def update(
         checks=standing.checks + 1,
         discovery=found,
     )
+
+
+def _growth(
+    schedule: Schedule,
+    found: Discovery,
+    certified: Bool[np.ndarray, " g"],
+    provisional: Bool[np.ndarray, " g"],
+) -> float:
+    """How fast the pauses grow: slowly only while something is still open."""
+    if certified.any() and not provisional.any():
+        return schedule.settled_growth
+    hopeless = (found.refused | found.trivial)[1:].all() and not provisional.any()
+    return schedule.refused_growth if hopeless else schedule.growth
 
 
 def _since(

@@ -160,7 +160,7 @@ def test_schedule_slows_down_and_a_window_that_contradicts_revokes():
     for _ in range(2):
         standing = update(standing, standing.discovery, 3000, vocabulary, schedule)
         pauses.append(standing.pause)
-    assert pauses == [200, 400]
+    assert pauses == [400, 1600]
 
     report = recovered(standing, vocabulary, 2)
     assert (report.name, report.order) == ("C2", 2)
