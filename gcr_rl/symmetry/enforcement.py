@@ -16,7 +16,8 @@ groups anew; shapes never change, so a certificate that arrives compiles nothing
     while training:
         states = train(states, in_force)
         if any(due(standing, seen) for standing in standings):
-            standings = check_all(standings, lambda i: evidence_of(rows[i], decode), seen,
+            size = evidence_size(vocabulary)
+            standings = check_all(standings, lambda i: evidence_of(rows[i], decode, size), seen,
                                   vocabulary, num_actions)
             in_force = groups_in_force(standings, vocabulary, num_actions)
 """
@@ -37,7 +38,7 @@ from gcr_rl.symmetry.certificate import CertificateSettings
 from gcr_rl.symmetry.discovery import discover
 from gcr_rl.symmetry.group import Group, bucket_level, generate
 from gcr_rl.symmetry.quotient import QFunction, Wrapper, bucketed, quotient
-from gcr_rl.symmetry.sample import Evidence
+from gcr_rl.symmetry.sample import LONG_LIST, Evidence
 from gcr_rl.symmetry.sorting import SortingGroup, sorting_group, sorting_quotient
 from gcr_rl.symmetry.transforms import BlockGather
 from gcr_rl.symmetry.vocabulary import Vocabulary
@@ -137,8 +138,13 @@ def check_all(
     return found
 
 
+def evidence_size(vocabulary: Vocabulary) -> int:
+    """Transitions worth keeping for a check: swaps of long lists are seen in few of them."""
+    return 20_480 if vocabulary.size > LONG_LIST else 4096
+
+
 def evidence_of(
-    rows: Transition, decode: Callable[[Any], Any] | None = None, latest: int = 20_000
+    rows: Transition, decode: Callable[[Any], Any] | None = None, latest: int = 20_480
 ) -> Evidence:
     """Replayed transitions of one seed, leaves [time, envs, ...] in the order of play.
 

@@ -5,7 +5,8 @@ about as much as :func:`discover`. What is in force stays in force while a windo
 about it, and is revoked when a window contradicts it.
 """
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple
 
 import jax
@@ -89,6 +90,30 @@ class Standing:
             "next_check": float(self.next_check),
         }
         return found | (self.discovery.log() if self.discovery else {})
+
+
+def standing_data(standing: Standing) -> dict[str, Any]:
+    """Plain data for a JSON file; the latest check's statistics are left out."""
+    arrays = ("relabel", "certified", "provisional", "certified_at", "accepted_at", "revoked")
+    found: dict[str, Any] = {name: getattr(standing, name).tolist() for name in arrays}
+    return found | {name: getattr(standing, name) for name in ("next_check", "pause", "checks")}
+
+
+def standing_from(data: Mapping[str, Any], vocabulary: Vocabulary, num_actions: int) -> Standing:
+    """The inverse of :func:`standing_data`, for a run that goes on; ``discovery`` is None."""
+    empty = init_standing(vocabulary, num_actions)
+    found: dict[str, Any] = {}
+    for field in fields(Standing):
+        if field.name == "discovery":
+            continue
+        if field.name not in data:
+            raise InputError("standing", sorted(data), f"a field {field.name}")
+        blank = getattr(empty, field.name)
+        value = np.asarray(data[field.name], getattr(blank, "dtype", int))
+        if value.shape != np.shape(blank):
+            raise InputError(field.name, value.shape, f"the vocabulary's {np.shape(blank)}")
+        found[field.name] = int(value) if isinstance(blank, int) else value
+    return Standing(**found, discovery=None)
 
 
 def init_window(capacity: int, observation: Any) -> Window:

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import re
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from gcr_rl.symmetry import (
     vocabulary_kinds,
 )
 from gcr_rl.symmetry.recovered import figure
-from gcr_rl.symmetry.watch import ordered, update
+from gcr_rl.symmetry.watch import ordered, standing_data, standing_from, update
 
 PLANTED = {probe.name: probe for probe in planted()}
 TRAPS = {probe.name: probe for probe in traps()}
@@ -171,6 +172,33 @@ def test_schedule_slows_down_and_a_window_that_contradicts_revokes():
     assert standing.relabellings() == {} and standing.revoked[1] == 1
     assert standing.certified_at[1] == -1 and standing.pause == 100
     assert recovered(standing, vocabulary, 2).name == "trivial"
+
+
+def test_a_standing_survives_a_file():
+    vocabulary = vocabulary_kinds.sign_flips(2)
+    window = filled(PLANTED["C2"], 3, 3000)
+    standing = check(init_standing(vocabulary, 2), window, vocabulary, 2)
+    saved = json.loads(json.dumps(standing_data(standing)))
+    again = standing_from(saved, vocabulary, 2)
+    assert standing_data(again) == standing_data(standing) and again.discovery is None
+    assert again.relabellings() == {1: [1, 0]} and again.relabel.dtype == standing.relabel.dtype
+    after = [check(one, window, vocabulary, 2) for one in (standing, again)]
+    assert after[0].log() == after[1].log()
+    with pytest.raises(InputError, match="relabel"):
+        standing_from(saved, vocabulary_kinds.sign_flips(3), 2)
+    with pytest.raises(InputError, match="pause"):
+        standing_from({k: v for k, v in saved.items() if k != "pause"}, vocabulary, 2)
+
+
+def test_pauses_grow_faster_where_everything_was_refused():
+    vocabulary = vocabulary_kinds.dihedral((7, 7, 2))
+    window = filled(TRAPS["rewards of every cell"], 3, 2500)
+    standing = check(init_standing(vocabulary, 4), window, vocabulary, 4)
+    assert standing.discovery.refused[1:].all() and standing.pause == 1000
+    patient = check(
+        init_standing(vocabulary, 4), filled(TRAPS["hidden goal"], 3, 60), vocabulary, 4
+    )
+    assert not patient.discovery.refused[1:].all() and patient.pause == 625
 
 
 def test_a_silent_window_leaves_the_standing_alone():
