@@ -6,6 +6,15 @@ Never imports the order room, agents or training.
 from gcr_rl.symmetry.certificate import CertificateSettings
 from gcr_rl.symmetry.closure import Closed, ClosureStats, close_group
 from gcr_rl.symmetry.discovery import PARTS, Discovery, discover
+from gcr_rl.symmetry.enforcement import (
+    InForce,
+    check_all,
+    enforce,
+    evidence_of,
+    evidence_size,
+    groups_in_force,
+    seed_axes,
+)
 from gcr_rl.symmetry.folding import LinearFirst
 from gcr_rl.symmetry.group import (
     Group,
@@ -50,6 +59,8 @@ from gcr_rl.symmetry.watch import (
     init_standing,
     init_window,
     record,
+    standing_data,
+    standing_from,
 )
 
 __all__ = [
@@ -60,6 +71,7 @@ __all__ = [
     "Discovery",
     "Evidence",
     "Group",
+    "InForce",
     "LinearFirst",
     "RecoveredGroup",
     "Schedule",
@@ -72,15 +84,20 @@ __all__ = [
     "buckets",
     "canonical_member",
     "check",
+    "check_all",
     "class_ids",
     "close_group",
     "composition",
     "describe",
     "discover",
     "due",
+    "enforce",
     "equivariance_loss",
+    "evidence_of",
+    "evidence_size",
     "from_elements",
     "generate",
+    "groups_in_force",
     "init_standing",
     "init_window",
     "nearest_permutation",
@@ -95,9 +112,12 @@ __all__ = [
     "record",
     "recovered",
     "reynolds",
+    "seed_axes",
     "sinkhorn",
     "sorting_group",
     "sorting_quotient",
+    "standing_data",
+    "standing_from",
     "transform_transitions",
     "trivial_group",
 ]
