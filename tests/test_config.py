@@ -83,7 +83,7 @@ def test_arguments_of_the_wrong_type_are_named(wrong):
 
 
 def test_batch_larger_than_replay_names_both():
-    with pytest.raises(InputError, match=r"replay.batch_size: got 64.*replay.capacity \(32\)"):
+    with pytest.raises(InputError, match=r"replay.batch_size: got 128.*replay.capacity \(32\)"):
         preset("CartPole", "ddqn", {"replay.capacity": 32})
 
 

@@ -1,5 +1,6 @@
 """Gymnasium environments as training sees them: a batch of slots, stepped on the host."""
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,6 +11,11 @@ import numpy as np
 from gcr_rl.errors import InputError, RunFailed
 
 PREFIX = "gym:"
+
+EPISODE_LIMIT = 10_000
+"""Steps after which evaluation cuts an episode of an environment without a time limit."""
+FRAME_LIMIT = 1_000
+"""Steps after which a drawn episode of such an environment is cut: pictures take memory."""
 
 
 class HostStep(NamedTuple):
@@ -34,17 +40,28 @@ class ExternalTask:
     shape: tuple[int, ...]
     dtype: np.dtype
     scale: float
+    time_limit: int | None
+    """Steps after which Gymnasium itself ends an episode; None if it never does."""
+
+    @property
+    def episode_limit(self) -> int:
+        """Steps after which an evaluation episode ends at the latest."""
+        return self.time_limit or EPISODE_LIMIT
 
     def frames(self, policy: Callable[[np.ndarray], int], seed: int) -> list[np.ndarray]:
-        """The pictures of one episode of ``policy``, as Gymnasium draws it."""
+        """The pictures of one episode of ``policy``, as Gymnasium draws it.
+
+        Without a time limit of the environment's own, at most FRAME_LIMIT steps of it.
+        """
         import gymnasium
 
+        limit = self.time_limit or FRAME_LIMIT
         options = {**self.options, "render_mode": "rgb_array"}
         try:
             environment = gymnasium.make(self.identifier, **options)
             observation, _ = environment.reset(seed=seed)
             frames, done = [_picture(environment.render())], False
-            while not done:
+            while not done and len(frames) <= limit:
                 action = policy(np.asarray(observation, self.dtype)) + self.first_action
                 observation, _, terminated, truncated, _ = environment.step(action)
                 frames.append(_picture(environment.render()))
@@ -52,7 +69,19 @@ class ExternalTask:
             environment.close()
         except Exception as error:  # foreign code: it may raise anything, pygame missing say
             raise InputError("task", self.identifier, f"one that can be drawn ({error})") from error
+        if not done:
+            warn_of_cut(self.identifier, "the drawn episode was", limit)
         return frames
+
+
+def warn_of_cut(identifier: str, what: str, limit: int) -> None:
+    """Say that an environment that never ends was ended."""
+    warnings.warn(
+        f"{identifier} has no time limit: {what} cut after {limit:,} steps "
+        "(the option max_episode_steps sets a limit of your own)",
+        RuntimeWarning,
+        stacklevel=3,
+    )
 
 
 def _picture(drawn: object) -> np.ndarray:
@@ -80,6 +109,7 @@ def describe(task: str, options: dict[str, Any]) -> ExternalTask:
         reason = f"an environment that Gymnasium can make ({error or type(error).__name__})"
         raise InputError("task", task, reason) from error
     actions, observations = environment.action_space, environment.observation_space
+    limit = environment.spec.max_episode_steps if environment.spec else None
     environment.close()
     if not isinstance(actions, gymnasium.spaces.Discrete):
         raise InputError("task", task, f"a discrete action space (this one is {actions})")
@@ -99,6 +129,7 @@ def describe(task: str, options: dict[str, Any]) -> ExternalTask:
         dtype=dtype if narrow else np.dtype(np.float32),
         # beyond 16 bits ``high`` is only the type's bound, and dividing by it leaves nothing
         scale=1.0 / high if whole and 1.0 <= high < 2**16 else 1.0,
+        time_limit=limit if limit and limit > 0 else None,  # Gymnasium: -1 takes a limit away
     )
 
 

@@ -23,6 +23,7 @@ from gcr_rl.errors import InputError
 from gcr_rl.training.state import GENERATOR
 
 _NAME = re.compile(r"step-(\d+)\.json")
+_PARTIAL = re.compile(r"\.step-\d+\.(json|safetensors)\.partial")
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -78,7 +79,7 @@ def from_arrays(example: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
 
 
 def save(folder: Path, step: int, state: PyTree, host: Mapping[str, Any], keep: int) -> Path:
-    """Write checkpoint ``step`` and drop all but the newest ``keep``."""
+    """Write checkpoint ``step``; drop all but the newest ``keep``, and what kills left behind."""
     folder.mkdir(exist_ok=True)  # not its parents: a run folder that is gone stays gone
     data = safetensors.numpy.save(to_arrays(state))
     name = f"step-{step:012d}"
@@ -89,7 +90,26 @@ def save(folder: Path, step: int, state: PyTree, host: Mapping[str, Any], keep: 
         # The note goes first: an interrupted removal must not leave a note without its data.
         (folder / f"step-{old:012d}.json").unlink(missing_ok=True)
         (folder / f"step-{old:012d}.safetensors").unlink(missing_ok=True)
+    for path in leftovers(folder):
+        path.unlink(missing_ok=True)
     return folder / f"{name}.safetensors"
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Files of checkpoints that a kill kept from being finished, or from being removed.
+
+    Arrays without their note, and files that never got their name.
+    """
+    return [
+        path
+        for path in folder.iterdir()
+        if _PARTIAL.fullmatch(path.name)
+        or (
+            _NAME.fullmatch(path.with_suffix(".json").name)
+            and path.suffix == ".safetensors"
+            and not path.with_suffix(".json").exists()
+        )
+    ]
 
 
 def steps(folder: Path) -> list[int]:

@@ -16,7 +16,7 @@ from jaxtyping import Array, PyTree
 
 from gcr_rl.agents import make_value_agent
 from gcr_rl.config import Config
-from gcr_rl.envs.external import ExternalSlots, ExternalTask
+from gcr_rl.envs.external import ExternalSlots, ExternalTask, warn_of_cut
 from gcr_rl.evaluation.rollouts import Evaluation
 from gcr_rl.kernels.random import folded_uniform
 from gcr_rl.networks import ObservationSpec
@@ -141,7 +141,10 @@ class HostProgram:
         return self._record(state, stats, transition, by_seed(outcome.following))
 
     def evaluate(self, agent: PyTree, index: int) -> Evaluation:
-        """Play the fixed number of episodes with every seed's agent, side by side."""
+        """Play the fixed number of episodes with every seed's agent, side by side.
+
+        An environment without a time limit is cut off; a warning says how many episodes were.
+        """
         config = self._config
         seeds, episodes = len(config.seeds), config.evaluation.episodes
         slots = self._new_slots(seeds * episodes)
@@ -156,7 +159,7 @@ class HostProgram:
         books = _Books(seeds * episodes, config.value.discount)
         q = self._q(agent, observation, seeds)
         start = q.max(axis=-1).reshape(seeds, episodes).mean(axis=1)
-        while not books.done.all():
+        for _ in range(self._task.episode_limit):
             draws = np.concatenate([stream.random((episodes, 2)) for stream in random])
             anywhere = (draws[:, 1] * self._task.num_actions).astype(np.int64)
             explore = draws[:, 0] < config.evaluation.epsilon
@@ -165,6 +168,11 @@ class HostProgram:
             taken = q[np.arange(len(q)), action]
             q = self._q(agent, outcome.following, seeds)
             books.note(outcome.reward, outcome.terminated, outcome.truncated, taken, q)
+            if books.done.all():
+                break
+        else:
+            endless = f"{np.sum(~books.done)} of {books.done.size} evaluation episodes were"
+            warn_of_cut(self._task.identifier, endless, self._task.episode_limit)
         slots.close()
         return books.close(seeds, start)
 

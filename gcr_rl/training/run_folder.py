@@ -13,6 +13,7 @@ lock               held while a process trains in this folder
 import fcntl
 import importlib.metadata
 import json
+import math
 import os
 import platform
 import subprocess
@@ -72,9 +73,9 @@ class RunFolder:
         return RunFolder(path, config, lock)
 
     def append(self, log: str, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Add rows to ``log`` or ``evaluation``."""
+        """Add rows to ``log`` or ``evaluation``; numbers that are not finite become null."""
         file = self._logs[log]
-        file.writelines(json.dumps(row, allow_nan=True) + "\n" for row in rows)
+        file.writelines(json.dumps(finite(row), allow_nan=False) + "\n" for row in rows)
         file.flush()
 
     def lengths(self) -> dict[str, int]:
@@ -124,6 +125,15 @@ def _acquire(path: Path) -> IO[str]:
         lock.close()
         raise InputError("run", str(path), "a folder in which no other process trains") from None
     return lock
+
+
+def finite(data: Any) -> Any:
+    """``data`` with None for every NaN and infinity, which JSON does not have."""
+    if isinstance(data, Mapping):
+        return {name: finite(value) for name, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data
 
 
 def write_json(path: Path, data: Mapping[str, Any]) -> None:

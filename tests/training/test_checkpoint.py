@@ -97,6 +97,20 @@ def test_a_checkpoint_without_its_note_does_not_count(tmp_path):
     assert checkpoint.steps(tmp_path) == []
 
 
+def test_what_a_kill_left_behind_goes_with_the_next_checkpoint(tmp_path):
+    orphan = checkpoint.save(tmp_path, 4, state(), {}, keep=2)
+    orphan.with_suffix(".json").unlink()  # killed between the two files
+    partial = tmp_path / ".step-000000000003.safetensors.partial"
+    partial.write_bytes(b"half")
+    mine = tmp_path / "notes.safetensors"
+    mine.write_bytes(b"not a checkpoint")
+    checkpoint.save(tmp_path, 2, state(), {}, keep=2)
+    checkpoint.save(tmp_path, 3, state(), {}, keep=2)
+    assert checkpoint.steps(tmp_path) == [2, 3]
+    assert not orphan.exists() and not partial.exists() and mine.exists()
+    assert len(list(tmp_path.iterdir())) == 5
+
+
 def test_notes_are_plain_json(tmp_path):
     path = checkpoint.save(tmp_path, 4, state(), {"lengths": {"log": 3}}, keep=2)
     assert json.loads(path.with_suffix(".json").read_text())["lengths"] == {"log": 3}

@@ -1,10 +1,13 @@
 """The host loop on Gymnasium environments: what is stored, what is refused, that it learns."""
 
+from typing import ClassVar
+
 import gymnasium
 import numpy as np
 import pytest
 
 from gcr_rl.config import preset
+from gcr_rl.envs import external
 from gcr_rl.envs.external import ExternalSlots, describe
 from gcr_rl.errors import InputError, RunFailed
 from gcr_rl.training import checkpoint, evaluate, load, play, resume, train
@@ -164,6 +167,51 @@ def test_a_seed_does_not_depend_on_its_neighbours(tmp_path):
     first = [checkpoint.load_newest(path / "checkpoints")[0] for path in (both, alone)]
     name = ".replay.rows.observation"
     np.testing.assert_array_equal(first[0][name][1, :5], first[1][name][0, :5])
+
+
+class Endless(Corridor):
+    """Never ends by itself."""
+
+    metadata: ClassVar = {"render_modes": ["rgb_array"], "render_fps": 30}
+
+    def __init__(self, render_mode=None):
+        self.render_mode = render_mode
+
+    def step(self, action):
+        self.time += 1
+        return np.array([self.episodes, self.time], np.float32), 1.0, False, False, {}
+
+    def render(self):
+        return np.zeros((2, 2, 3), np.uint8)
+
+
+def test_an_environment_that_never_ends_is_cut_and_that_is_said(tmp_path, monkeypatch):
+    gymnasium.register("gcr_tests/Endless-v0", Endless)
+    monkeypatch.setattr(external, "EPISODE_LIMIT", 30)
+    monkeypatch.setattr(external, "FRAME_LIMIT", 20)
+    config = preset("gym:gcr_tests/Endless-v0", "ddqn", {**SMALL, "steps": 120})
+    with pytest.warns(RuntimeWarning, match="4 of 4 evaluation episodes were cut after 30 steps"):
+        path = train(config, tmp_path / "run")
+    for row in read_rows(path / "evaluation.jsonl"):
+        assert row["lengths"] == [30, 30] and row["returns"] == [30.0, 30.0]
+    with pytest.warns(RuntimeWarning, match="the drawn episode was cut after 20 steps"):
+        assert len(play(path)) == 20 + 1
+
+
+@pytest.mark.parametrize(
+    ("options", "limit"),
+    [({}, 500), ({"max_episode_steps": 7}, 7), ({"max_episode_steps": -1}, 10_000)],
+)
+def test_the_limit_of_an_environment_is_its_own_or_ours(options, limit):
+    assert describe("gym:CartPole-v1", options).episode_limit == limit
+
+
+def test_an_environment_with_a_limit_of_its_own_ends_there_without_a_word(tmp_path, recwarn):
+    gymnasium.register("gcr_tests/Limited-v0", Endless, max_episode_steps=9)
+    config = preset("gym:gcr_tests/Limited-v0", "ddqn", {**SMALL, "steps": 120})
+    path = train(config, tmp_path / "run")
+    assert read_rows(path / "evaluation.jsonl")[-1]["lengths"] == [9, 9]
+    assert not [warning for warning in recwarn if "time limit" in str(warning.message)]
 
 
 def test_whole_numbers_keep_their_values():

@@ -318,6 +318,13 @@ def test_nan_loss_stops_saves_and_says_so(tmp_path):
     summary = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert summary["status"] == "failed" and summary["step"] == 131
     assert checkpoint.steps(tmp_path / "run" / "failed") == [150]
+    text = (tmp_path / "run" / "log.jsonl").read_text()
+
+    def refuse(name):
+        raise AssertionError(f"{name} is not JSON")
+
+    last = json.loads(text.splitlines()[-2], parse_constant=refuse)  # seed 0 at the failure
+    assert last["seed"] == 0 and last["step"] == 150 and last["loss"] is None
     assert json.loads((tmp_path / "run" / "config.json").read_text())["env"] == {"sigma": 1e30}
 
 
