@@ -13,6 +13,7 @@ from gcr_rl.symmetry.enforcement import (
     evidence_of,
     evidence_size,
     groups_in_force,
+    latest_rows,
     seed_axes,
 )
 from gcr_rl.symmetry.folding import LinearFirst
@@ -100,6 +101,7 @@ __all__ = [
     "groups_in_force",
     "init_standing",
     "init_window",
+    "latest_rows",
     "nearest_permutation",
     "newton_schulz",
     "normalised_equivariance",

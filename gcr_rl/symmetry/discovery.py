@@ -40,7 +40,10 @@ from gcr_rl.symmetry.sample import LONG_LIST, Evidence, Sample, thinned
 from gcr_rl.symmetry.vocabulary import Vocabulary
 
 PARTS = ("support", "agreement", "forward", "reward", "homomorphism")
-SUPPORT_QUERIES, SUPPORT_REFERENCES = 128, 2048
+QUERIES, REFERENCES = 128, 2048
+"""Observations whose nearest neighbours are sought, and among how many."""
+FEW_QUERIES, FEW_REFERENCES = 32, 512
+"""The same for long lists of transforms of images."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,13 +172,14 @@ def support(
     share = recurrence[asked] / max(base, 1e-12)
     if base < 0.5:
         # Over many episodes, images that hardly ever recur where dozens should have are far
-        # off, and their neighbours need not be sought. Of long lists (swaps) nothing is sought
-        # before the sample is large: that would cost more than it tells.
+        # off, and their neighbours need not be sought. Of long lists over images (swaps of tiles)
+        # nothing is sought before the sample is large: that would cost more than it tells.
         few = base * moved[asked].sum(axis=1) < 30
         sought = few | (share >= 0.2) | (episodes < 50)
-        if size > LONG_LIST and len(sample.action) < settings.max_rows:
+        costly = size > LONG_LIST and not sample.is_vector
+        if costly and len(sample.action) < settings.max_rows:
             share[few], sought = np.nan, sought & ~few
-        measure = _distances(sample)
+        measure = _distances(sample, *((FEW_QUERIES, FEW_REFERENCES) if costly else ()))
         for place in np.flatnonzero(sought):
             share[place] = near_share(*measure(int(asked[place])), settings.support_slack)
     known = ~np.isnan(share)
@@ -187,10 +191,12 @@ def support(
 Distances = tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"]]
 
 
-def _distances(sample: Sample) -> Callable[[int], Distances]:
+def _distances(
+    sample: Sample, queries: int = QUERIES, most: int = REFERENCES
+) -> Callable[[int], Distances]:
     """g -> distances of o and of T_g o to their nearest neighbours in other episodes."""
     observation, count = sample.evidence.observation, len(sample.action)
-    references = thinned(count, SUPPORT_REFERENCES)
+    references = thinned(count, most)
     spread = observation.reshape(count, -1).std(axis=0) if sample.is_vector else np.ones(1)
     unit = np.where(spread > 0, spread, 1.0)
 
@@ -206,7 +212,7 @@ def _distances(sample: Sample) -> Callable[[int], Distances]:
         square[sample.cluster[rows][:, None] == sample.cluster[references]] = np.inf
         return np.sqrt(np.maximum(square.min(axis=1) + (near**2).sum(axis=1), 0.0))
 
-    usual = thinned(count, SUPPORT_QUERIES)
+    usual = thinned(count, queries)
     original = nearest(observation[usual], usual)
 
     def measure(element: int) -> Distances:
@@ -216,7 +222,7 @@ def _distances(sample: Sample) -> Callable[[int], Distances]:
             rows = usual[mine]
             return original[mine], nearest(sample.pair(element, rows)[0], rows)
         places = np.flatnonzero(moved)
-        rows = places[thinned(len(places), SUPPORT_QUERIES)]
+        rows = places[thinned(len(places), queries)]
         return nearest(observation[rows], rows), nearest(sample.pair(element, rows)[0], rows)
 
     return measure

@@ -16,9 +16,12 @@ groups anew; shapes never change, so a certificate that arrives compiles nothing
     while training:
         states = train(states, in_force)
         if any(due(standing, seen) for standing in standings):
-            size = evidence_size(vocabulary)
-            standings = check_all(standings, lambda i: evidence_of(rows[i], decode, size), seen,
-                                  vocabulary, num_actions)
+            def evidence(i):
+                ring = jax.tree.map(lambda leaf: leaf[i], replay.rows)
+                rows = latest_rows(ring, replay.cursor, replay.size, evidence_size(vocabulary))
+                return evidence_of(rows, decode)
+
+            standings = check_all(standings, evidence, seen, vocabulary, num_actions)
             in_force = groups_in_force(standings, vocabulary, num_actions)
 """
 
@@ -141,6 +144,16 @@ def check_all(
 def evidence_size(vocabulary: Vocabulary) -> int:
     """Transitions worth keeping for a check: swaps of long lists are seen in few of them."""
     return 20_480 if vocabulary.size > LONG_LIST else 4096
+
+
+def latest_rows(ring: Transition, cursor: int, size: int, count: int) -> Transition:
+    """The last ``count`` rows written to a ring (or as many as there are), oldest first.
+
+    ``cursor`` is the row that is written next, ``size`` the number of rows that were written.
+    """
+    number = min(int(size), max(count, 1))
+    order = (int(cursor) - number + np.arange(number)) % ring.action.shape[0]
+    return jax.tree.map(lambda leaf: np.asarray(leaf[order]), ring)
 
 
 def evidence_of(

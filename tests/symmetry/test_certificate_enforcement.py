@@ -24,6 +24,7 @@ from gcr_rl.symmetry.enforcement import (
     enforce,
     evidence_of,
     groups_in_force,
+    latest_rows,
     seed_axes,
 )
 from gcr_rl.types import Transition
@@ -116,6 +117,14 @@ def test_replayed_rows_become_evidence_environment_by_environment():
     assert found.episode.tolist() == [0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3]
     assert found.reward.tolist() == found.observation[:, 0].tolist()
     assert evidence_of(rows, latest=4).observation.tolist() == [8, 10, 9, 11]
+
+
+def test_the_latest_rows_of_a_ring_come_oldest_first():
+    code = jnp.array([[5], [6], [2], [3], [4]])
+    ring = Transition(code, code, code * 1.0, code, code > 9, code > 9)
+    assert latest_rows(ring, 2, 5, 10).action.ravel().tolist() == [2, 3, 4, 5, 6]
+    assert latest_rows(ring, 2, 5, 3).reward.ravel().tolist() == [4, 5, 6]
+    assert latest_rows(ring, 2, 2, 10).action.ravel().tolist() == [5, 6]
 
 
 def test_only_seeds_that_are_due_are_checked():
