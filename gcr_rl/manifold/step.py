@@ -39,7 +39,7 @@ from gcr_rl.order import project
 from gcr_rl.types import Comparisons
 
 Scalar = float | Float[Array, ""]
-DENSE_SLOTS = 512  # more slots than this: conjugate gradients (benchmarks/manifold_step.py)
+DENSE_SLOTS = 256  # more slots than this: conjugate gradients (benchmarks/manifold_step.py)
 
 
 class StepStats(NamedTuple):
