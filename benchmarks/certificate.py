@@ -3,7 +3,8 @@
 Random play, default thresholds. Every sample is judged at several lengths, as an agent would on
 its schedule; ``first`` is the length from which on everything true is certified at every later
 length, ``false`` counts certificates of untrue elements (or of true ones with a wrong
-relabelling) at any length. Provisional certificates are counted apart.
+relabelling) at any length. Provisional certificates are counted apart. In seeds ``without_events``
+no reward or end was seen, and nothing can be more than provisional.
 
     python benchmarks/certificate.py [--json FILE] [--markdown FILE] [--only WORD]
                                      [--seeds N] [--first-seed N] [--jobs N]
@@ -122,8 +123,10 @@ def task_cases(seeds: int) -> list[Case]:
         role = "RotMirrorGrid, slip" if share > TOLERATED else "near-symmetry: slip"
         return Case(f"{role} {share}", sample, grid, 4, {}, (*lengths, 6000), seeds)
 
+    play_grid = random_play("RotMirrorGrid", 3000)
     return [
-        Case("RotMirrorGrid", random_play("RotMirrorGrid", 3000), grid, 4, turned, lengths, seeds),
+        Case("RotMirrorGrid", play_grid, grid, 4, turned, lengths, seeds),
+        Case("RotMirrorGrid, more seeds", play_grid, grid, 4, turned, lengths, 4 * seeds),
         *(slipping(share) for share in (0.03, 0.06, 0.15)),
         Case("CartPole", random_play("CartPole", 3000), vocabulary_kinds.sign_flips(4), 2,
              {1: [1, 0]}, lengths[1:], seeds),
@@ -184,6 +187,7 @@ def summarise(case: Case, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "worst_first": max(known) if known and wanted else None,
         "accepted_seeds": len(early) if wanted else None,
         "worst_accepted": max(early) if early and wanted else None,
+        "without_events": sum(row["lengths"][-1]["events"] == 0 for row in rows),
         "false": sum(entry["false"] for row in rows for entry in row["lengths"]),
         "false_provisional": sum(
             entry["false_accepted"] - entry["false"] for row in rows for entry in row["lengths"]
