@@ -144,7 +144,7 @@ def _descents(quick: bool, operator: Any) -> list[tuple[list[float], list[float]
         for _ in range(6):
             gradient = objective.slope(v)
             slopes.append(float(np.sum((projector @ gradient) ** 2)))
-            moved, _, _ = call(*_floats(v, gradient), margin, 1.0 / spectrum[-1], 1.0)
+            moved, _, _ = call(*_floats(v, gradient), margin, float(1.0 / spectrum[-1]), 1.0)
             v = np.asarray(moved, np.float64)
             losses.append(objective.value(v) - objective.value(best))
         runs.append((losses, slopes, float(spectrum[0]), float(spectrum[-1])))
