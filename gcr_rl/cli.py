@@ -11,14 +11,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 
 from gcr_rl.arguments import (
     EvalArguments,
+    JsonFile,
     ListArguments,
     PlayArguments,
     ReportArguments,
@@ -385,6 +387,42 @@ def report(words: list[str]) -> None:
         print(path)
 
 
+@dataclass(frozen=True)
+class TheoryArguments:
+    """Measure the paper's guarantees: predicted against measured, one row each.
+
+    Exits with code 3 if one does not hold within its tolerance. docs/theory.md says what each
+    row measures, and which statements do not hold as the paper has them.
+    """
+
+    only: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Measure this guarantee alone."""
+    quick: Annotated[bool, tyro.conf.arg(metavar="BOOL")] = False
+    """Fewer draws; `--quick` alone means True."""
+    json: JsonFile = None
+    """Also write the rows to this file."""
+
+
+def theory(words: list[str]) -> None:
+    """Measure the paper's guarantees: predicted against measured, one row each."""
+    after = [*words[1:], ""]
+    bare = [
+        w == "--quick" and n not in ("True", "False") for w, n in zip(words, after, strict=True)
+    ]
+    words = [f"{w}=True" if alone else w for w, alone in zip(words, bare, strict=True)]
+    arguments = _parse(TheoryArguments, "theory", words)
+    _check_json_file(arguments.json)
+    _prepare_jax()
+    from gcr_rl.theory import measure
+    from gcr_rl.theory.table import show
+
+    rows = show(measure(arguments.only, arguments.quick))
+    _write_result(arguments.json, {"guarantees": [row.record() for row in rows]})
+    failed = [row.name for row in rows if not row.holds]
+    if failed:
+        raise RunFailed(f"beyond tolerance: {', '.join(failed)}")
+
+
 def list_envs(words: list[str]) -> None:
     """List the tasks."""
     arguments = _parse(ListArguments, "envs", words)
@@ -419,6 +457,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "eval": evaluate,
     "play": play,
     "report": report,
+    "theory": theory,
     "envs": list_envs,
     "methods": list_methods,
 }

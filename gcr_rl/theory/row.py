@@ -26,8 +26,10 @@ class Row(NamedTuple):
         if not math.isfinite(excess):
             return False
         distance = {"at most": excess, "equal": abs(excess), "at least": -excess}[self.relation]
-        return distance <= self.tolerance
+        return bool(distance <= self.tolerance)
 
-    def record(self) -> dict[str, str | float | bool]:
-        """For JSON."""
-        return {**self._asdict(), "holds": self.holds}
+    def record(self) -> dict[str, str | float | bool | None]:
+        """For JSON, which knows no NaN."""
+        measured = float(self.measured) if math.isfinite(self.measured) else None
+        numbers = {"predicted": float(self.predicted), "tolerance": float(self.tolerance)}
+        return {**self._asdict(), **numbers, "measured": measured, "holds": self.holds}

@@ -1,11 +1,13 @@
 """Every guarantee holds in its quick form, and fails when its operator is broken."""
 
+import json
 from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gcr_rl.cli import main
 from gcr_rl.errors import InputError
 from gcr_rl.manifold import step
 from gcr_rl.order import greedy_dag, project
@@ -129,10 +131,26 @@ def test_row_relations():
     assert row.holds and row.record()["holds"] is True
     assert not row._replace(measured=1.2).holds
     assert not row._replace(measured=float("nan")).holds
+    text = json.dumps(row._replace(measured=np.float32("nan"), predicted=np.float64(1)).record())
+    assert json.loads(text)["measured"] is None
     assert row._replace(relation="at least", measured=7.0).holds
     assert not row._replace(relation="at least", measured=0.5).holds
     assert not row._replace(relation="equal", measured=0.5).holds
     assert as_table([row]).row_count == 1
+
+
+def test_command_writes_rows_and_fails_when_one_does_not_hold(tmp_path, monkeypatch, capsys):
+    file = tmp_path / "rows.json"
+    main(["theory", "--only", "spectral-radius", "--quick", "--json", str(file)])
+    (row,) = json.loads(file.read_text())["guarantees"]
+    assert row["name"] == "spectral-radius" and row["holds"]
+    assert "spectral-radius" in capsys.readouterr().out
+    failing = {"spectral-radius": lambda quick: Row("spectral-radius", "", "", "equal", 0, 1, 0)}
+    monkeypatch.setattr("gcr_rl.theory.GUARANTEES", failing)
+    with pytest.raises(SystemExit) as stop:
+        main(["theory", "--quick", "True", "--json", str(file)])
+    assert stop.value.code == 3 and "spectral-radius" in capsys.readouterr().err
+    assert json.loads(file.read_text())["guarantees"][0]["holds"] is False
 
 
 def test_only_one_and_unknown_names():
