@@ -219,6 +219,9 @@ def _general_step(
     return moved, stats
 
 
+_Second = tuple[Array, Array, Array, Array, Array]
+
+
 def _gated(
     rows: Rows,
     values: Array,
@@ -240,16 +243,26 @@ def _gated(
     settled = worst(rows, full) <= tolerance
     nearer = jnp.sum((full - values - descent) ** 2) <= jnp.sum(descent**2)
     accepted = ~settled | nearer | (before > noise)
-    part = jnp.where(_merit(rows, across) > before + noise, values, across)
-    part_broken = ~accepted & (worst(rows, part) > tolerance)
-    part = nearest_in_sweeps(rows, part, frozen, part_broken, sweeps)
-    chosen = jnp.where(accepted, jnp.where(settled, full, whole), part)
-    unsettled = worst(rows, chosen) > tolerance
-    exact = exactly(rows, chosen, frozen, unsettled)
-    # Contradictory rows have no projection: then the least broken of what there is.
-    final = jnp.where(unsettled & (_merit(rows, exact) <= _merit(rows, full)), exact, chosen)
-    final = jnp.where(_merit(rows, final) <= before + noise, final, values)
-    return final, accepted, jnp.where(accepted, broken, part_broken)
+
+    def otherwise(carry: _Second) -> _Second:
+        # All it works on comes from the carry and changes there, or XLA would see that the
+        # solver's input is always the same and move the solver out of the loop.
+        _, full, _, whole, across = carry
+        part = jnp.where(_merit(rows, across) > before + noise, values, across)
+        wrong = worst(rows, part) > tolerance
+        part = nearest_in_sweeps(rows, part, frozen, wrong, sweeps)
+        part = jnp.where(accepted, whole, part)
+        exact = exactly(rows, part, frozen, worst(rows, part) > tolerance)
+        # Contradictory rows have no projection: then the least broken of what there is.
+        least = jnp.where(_merit(rows, exact) <= _merit(rows, full), exact, full)
+        best = jnp.where(accepted, least, exact)
+        best = jnp.where(_merit(rows, best) <= before + noise, best, values)
+        return jnp.zeros((), bool), best, jnp.where(accepted, broken, wrong), best, best
+
+    # A loop of at most one round: under vmap it costs nothing while all first tries are good.
+    start = (~(accepted & settled), full, broken, whole, across)
+    _, final, corrected, _, _ = lax.while_loop(lambda carry: carry[0], otherwise, start)
+    return final, accepted, corrected
 
 
 def _merit(rows: Rows, values: Array) -> Float[Array, ""]:
