@@ -1,4 +1,4 @@
-"""Writes the tables of docs/configuration.md from gcr_rl/config.py.
+"""Writes the tables of docs/configuration.md from the package's sections and presets.
 
 Run it by ``python docs/config_tables.py``.
 
@@ -12,16 +12,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from gcr_rl import config
+from gcr_rl import config, methods, sections
+from gcr_rl import presets as presets_module
 
 PAGE = Path(__file__).parent / "configuration.md"
 BEGIN, END = "<!-- tables of {}: begin -->", "<!-- tables of {}: end -->"
 
 
 def field_lines() -> dict[tuple[str, str], str]:
-    """(class, field) -> the line under the field in config.py."""
+    """(class, field) -> the line under the field where it is defined."""
     lines = {}
-    for node in ast.parse(inspect.getsource(config)).body:
+    sources = (inspect.getsource(module) for module in (sections, config))
+    for node in (node for source in sources for node in ast.parse(source).body):
         if isinstance(node, ast.ClassDef):
             for field, text in zip(node.body, node.body[1:], strict=False):
                 if (
@@ -80,11 +82,11 @@ def presets() -> str:
     """What each task sets, and what a method sets on top."""
     page = ["| preset | sets |", "|---|---|"]
     layers: dict[str, Mapping[str, Any]]
-    layers = {f"task `{task}`": values for task, values in config.TASK_PRESETS.items()}
-    layers |= {f"method `{name}`": method.overrides for name, method in config.METHODS.items()}
+    layers = {f"task `{task}`": values for task, values in presets_module.TASK_PRESETS.items()}
+    layers |= {f"method `{name}`": method.overrides for name, method in methods.METHODS.items()}
     layers |= {
         f"`{method}` on `{task}`": values
-        for (task, method), values in config.METHOD_PRESETS.items()
+        for (task, method), values in presets_module.METHOD_PRESETS.items()
     }
     for layer, values in layers.items():
         sets = ", ".join(f"`{name}` {show(value)}" for name, value in values.items())

@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 # The names below are imported when they are first used, so that `import gcr_rl` is cheap.
 _LAZY = {
     "Config": "gcr_rl.config",
-    "preset": "gcr_rl.config",
+    "preset": "gcr_rl.presets",
     "InputError": "gcr_rl.errors",
     "RunFailed": "gcr_rl.errors",
     "Run": "gcr_rl.training",

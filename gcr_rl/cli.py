@@ -27,8 +27,10 @@ from gcr_rl.arguments import (
     ResumeArguments,
     TrainArguments,
 )
-from gcr_rl.config import METHODS, Config, preset
+from gcr_rl.config import Config
 from gcr_rl.errors import InputError, RunFailed, unknown_name
+from gcr_rl.methods import METHODS
+from gcr_rl.presets import preset
 
 BAD_INPUT, FAILED_RUN, INTERRUPTED = 2, 3, 130
 MOST_SEEDS = 10_000

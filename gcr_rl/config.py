@@ -1,7 +1,7 @@
-"""Every knob, with its default and one line that says what it does. The only place with defaults.
+"""A :class:`Config` determines a run completely.
 
-A :class:`Config` determines a run completely. ``preset(task, method)`` gives the tuned
-defaults of a task and a method; ``Config.replace({"replay.batch_size": 128})`` changes
+``sections`` has its fields with their defaults; ``presets.preset(task, method)`` gives the tuned
+values of a task and a method; ``Config.replace({"replay.batch_size": 128})`` changes
 fields by their dotted names; ``validate`` is called once, at the edge.
 """
 
@@ -10,126 +10,23 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from gcr_rl.errors import InputError, unknown_name
 from gcr_rl.fields import check_types, field_names, from_json, plain
-
-
-@dataclass(frozen=True)
-class NetworkConfig:
-    """The value network: an encoder of the observation and a head with one output per action."""
-
-    encoder: Literal["auto", "mlp", "cnn"] = "auto"
-    """auto takes mlp for vectors and small grids (as the paper does) and cnn for images."""
-    hidden: tuple[int, ...] = (64, 64)
-    """Widths of the fully connected layers (after the convolutions, where there are any)."""
-    channels: tuple[int, ...] = (16, 32)
-    """Output channels of the 3x3 convolutions of the cnn encoder."""
-    strides: tuple[int, ...] = (2, 2)
-    """Strides of these convolutions, one per entry of channels."""
-
-
-@dataclass(frozen=True)
-class OptimiserConfig:
-    """Adam, with its schedule and its safety belt."""
-
-    learning_rate: float = 1e-3
-    """Step size at the start."""
-    schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the step size moves from learning_rate to learning_rate * final_fraction."""
-    final_fraction: float = 0.0
-    """Share of the step size that is left at the end of a linear or cosine schedule."""
-    adam_epsilon: float = 1e-8
-    """Adam's denominator offset."""
-    clip_norm: float = 10.0
-    """Largest global gradient norm; 0 switches clipping off."""
-
-
-@dataclass(frozen=True)
-class ValueConfig:
-    """The temporal-difference target and loss."""
-
-    double: bool = True
-    """Pick the next action by the online network and value it by the target network."""
-    discount: float = 0.99
-    """Discount per environment step."""
-    n_step: int = 1
-    """Rewards that are summed before the bootstrap."""
-    loss: Literal["huber", "squared"] = "huber"
-    """Loss on the temporal-difference error."""
-    huber_delta: float = 1.0
-    """Where the Huber loss turns from a parabola into a line."""
-    target_period: int = 500
-    """Updates between two moves of the target network."""
-    target_rate: float = 1.0
-    """Share of the online network mixed into the target at each move; 1 copies it."""
-
-
-@dataclass(frozen=True)
-class ReplayConfig:
-    """What is remembered, and how much of it an update sees."""
-
-    capacity: int = 10_000
-    """Transitions kept per seed."""
-    batch_size: int = 64
-    """Transitions (or segments) per update."""
-    learning_starts: int = 1_000
-    """Environment steps before the first update."""
-    recent_share: float = 0.0
-    """Share of the draws that comes from the newest transitions; 0 draws uniformly from all."""
-    recent_window: int = 1_000
-    """How many transitions count as the newest; read if recent_share is above 0."""
-
-
-@dataclass(frozen=True)
-class ExplorationConfig:
-    """Epsilon-greedy, linearly annealed."""
-
-    start: float = 1.0
-    """Epsilon at the first step."""
-    end: float = 0.05
-    """Epsilon after the annealing."""
-    fraction: float = 0.2
-    """Share of the budget over which epsilon falls."""
-
-
-@dataclass(frozen=True)
-class LoopConfig:
-    """How interaction and learning take turns."""
-
-    num_envs: int = 1
-    """Environments per seed, stepped together."""
-    train_every: int = 1
-    """Steps of each environment between two learning phases."""
-    updates: int = 1
-    """Updates per learning phase."""
-
-
-@dataclass(frozen=True)
-class EvaluationConfig:
-    """The fixed evaluation protocol; it has a random stream of its own."""
-
-    every: int = 1_000
-    """Environment steps between evaluations (one more happens before the first step)."""
-    episodes: int = 10
-    """Sampled episodes per evaluation and seed."""
-    epsilon: float = 0.0
-    """Share of random actions during evaluation."""
-    mode: Literal["auto", "exact", "sampled"] = "auto"
-    """exact adds exact policy evaluation (finite tasks only); auto does so where it is cheap."""
-
-
-@dataclass(frozen=True)
-class RunConfig:
-    """What is written, and when."""
-
-    log_every: int = 500
-    """Environment steps between two rows of log.jsonl."""
-    checkpoint_every: int = 5_000
-    """Environment steps between two checkpoints."""
-    keep: int = 2
-    """Checkpoints that are kept; the newest ones."""
+from gcr_rl.methods import METHODS
+from gcr_rl.sections import (
+    EvaluationConfig,
+    ExplorationConfig,
+    LoopConfig,
+    NetworkConfig,
+    OptimiserConfig,
+    OrderConfig,
+    ReplayConfig,
+    RunConfig,
+    SymmetryConfig,
+    ValueConfig,
+)
 
 
 @dataclass(frozen=True)
@@ -149,6 +46,8 @@ class Config:
     network: NetworkConfig = NetworkConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
     value: ValueConfig = ValueConfig()
+    symmetry: SymmetryConfig = SymmetryConfig()
+    order: OrderConfig = OrderConfig()
     replay: ReplayConfig = ReplayConfig()
     exploration: ExplorationConfig = ExplorationConfig()
     loop: LoopConfig = LoopConfig()
@@ -186,106 +85,6 @@ class Config:
         return from_json(Config, data, "config")
 
 
-@dataclass(frozen=True)
-class Method:
-    """A named set of overrides: an ablation is a coefficient, never a copied file."""
-
-    name: str
-    summary: str
-    overrides: Mapping[str, Any]
-
-
-METHODS: dict[str, Method] = {
-    method.name: method
-    for method in (
-        Method("dqn", "deep Q-learning with replay and a target network", {"value.double": False}),
-        Method("ddqn", "Double-DQN: the online network picks the next action", {}),
-    )
-}
-
-# Tuned values per task (docs/agents.md says how); every method of a task starts from them.
-TASK_PRESETS: dict[str, dict[str, Any]] = {
-    "CartPole": {
-        "steps": 50_000,
-        "network.hidden": (128, 128),
-        "optimiser.learning_rate": 2e-3,
-        "optimiser.schedule": "linear",
-        "optimiser.clip_norm": 1.0,
-        "value.discount": 0.995,
-        "value.loss": "squared",
-        "value.n_step": 3,
-        "value.target_period": 1,
-        "value.target_rate": 0.02,
-        "replay.capacity": 50_000,
-        "replay.batch_size": 128,
-        "replay.recent_share": 0.5,
-        "replay.recent_window": 5_000,
-        "loop.train_every": 250,
-        "loop.updates": 125,
-        "exploration.end": 0.1,
-        "exploration.fraction": 0.2,
-    },
-    "RotMirrorGrid": {
-        "steps": 60_000,
-        "network.hidden": (128, 128),
-        "optimiser.learning_rate": 2e-3,
-        "value.loss": "squared",
-        "value.n_step": 3,
-        "value.target_period": 1,
-        "value.target_rate": 0.005,
-        "replay.capacity": 60_000,
-        "replay.batch_size": 128,
-        "exploration.end": 0.1,
-        "exploration.fraction": 0.5,
-        "evaluation.every": 2_000,
-    },
-    "ButtonPermutation": {
-        "steps": 100_000,
-        "network.hidden": (128,),
-        "replay.capacity": 50_000,
-        "exploration.end": 0.05,
-        "exploration.fraction": 0.3,
-        "evaluation.every": 5_000,
-        "evaluation.episodes": 50,
-    },
-    "NoisyRPSChain": {
-        "steps": 20_000,
-        "optimiser.learning_rate": 2e-3,
-        "optimiser.schedule": "linear",
-        "value.target_period": 1,
-        "value.target_rate": 0.02,
-        "replay.capacity": 20_000,
-        "replay.learning_starts": 200,
-        "exploration.end": 0.1,
-        "exploration.fraction": 0.2,
-        "evaluation.every": 500,
-    },
-}
-TASK_PRESETS["CartPole-v1"] = TASK_PRESETS["CartPole"]
-for _probe in ("TwoState", "C4", "D4", "Order", "Cycle", "NoSymmetry"):
-    TASK_PRESETS[f"Probe-{_probe}"] = {"steps": 10_000}
-
-METHOD_PRESETS: dict[tuple[str, str], dict[str, Any]] = {}
-
-
-def preset(task: str, method: str = "ddqn", overrides: Mapping[str, Any] | None = None) -> Config:
-    """The tuned defaults of ``method`` on ``task``, then ``overrides``, validated."""
-    if not isinstance(task, str):
-        raise InputError("task", task, "a text")
-    if not isinstance(method, str) or method not in METHODS:
-        raise unknown_name("method", method, METHODS)
-    config = Config(task=task, method=method)
-    for layer in (
-        TASK_PRESETS.get(task, {}),
-        METHODS[method].overrides,
-        METHOD_PRESETS.get((task, method), {}),
-        overrides or {},
-    ):
-        config = config.replace(layer)
-    validate(config)
-    return config
-
-
 def validate(config: Config) -> None:
     """Refuse a configuration that could not run, naming the field, the value and the remedy."""
     if not isinstance(config, Config):
@@ -318,16 +117,18 @@ def _check_sizes(config: Config) -> None:
         raise InputError(
             "replay.batch_size", replay.batch_size, f"at most replay.capacity ({replay.capacity})"
         )
-    needed = loop.num_envs * (config.value.n_step + 1)
+    horizons = config.order.horizons if config.order.evidence == "returns" else ()
+    longest = max(config.value.n_step, *horizons, 1)
+    needed = loop.num_envs * (longest + 1)
     if replay.capacity < needed:
         raise InputError(
             "replay.capacity", replay.capacity,
-            f"at least loop.num_envs * (value.n_step + 1) = {needed}",
+            f"at least loop.num_envs * (longest segment + 1) = {needed}",
         )  # fmt: skip
     if replay.learning_starts < needed:
         raise InputError(
             "replay.learning_starts", replay.learning_starts,
-            f"at least loop.num_envs * (value.n_step + 1) = {needed}",
+            f"at least loop.num_envs * (longest segment + 1) = {needed}",
         )  # fmt: skip
     if replay.recent_share > 0.0 and not loop.num_envs <= replay.recent_window <= replay.capacity:
         raise InputError(
@@ -345,6 +146,7 @@ def _check_sizes(config: Config) -> None:
         raise InputError(
             "network.strides", network.strides, "as many entries as network.channels has"
         )
+    _check_structure(config)
     for name in ("network.hidden", "network.channels", "network.strides"):
         widths = config.get(name)
         if not widths or any(not 1 <= width <= 2**20 for width in widths):
@@ -358,6 +160,17 @@ def _check_sizes(config: Config) -> None:
             )  # fmt: skip
 
 
+def _check_structure(config: Config) -> None:
+    """Constraints of the symmetry and order sections."""
+    order, batch = config.order, config.replay.batch_size
+    if not order.horizons or any(not 1 <= steps <= 1_000 for steps in order.horizons):
+        raise InputError("order.horizons", order.horizons, "one or more whole numbers, 1 to 1000")
+    if order.evidence == "nudge" and order.neighbours >= batch:
+        raise InputError(
+            "order.neighbours", order.neighbours, f"less than replay.batch_size ({batch})"
+        )
+
+
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("steps", 1, 2**31 - 1),
     ("optimiser.learning_rate", 1e-12, 10.0),
@@ -369,6 +182,25 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("value.huber_delta", 1e-6, 1e9),
     ("value.target_period", 1, 2**31 - 1),
     ("value.target_rate", 1e-6, 1.0),
+    ("symmetry.coefficient", 0.0, 1e6),
+    ("symmetry.shared", 0.0, 1e6),
+    ("symmetry.window", 1, 2**31 - 1),
+    ("symmetry.first_check", 1, 2**31 - 1),
+    ("symmetry.pause", 1, 2**31 - 1),
+    ("symmetry.longest_pause", 1, 2**31 - 1),
+    ("symmetry.elements", 1, 256),
+    ("symmetry.contraction_period", 1, 2**31 - 1),
+    ("order.coefficient", 0.0, 1e6),
+    ("order.noise_z", 0.0, 100.0),
+    ("order.neighbours", 1, 1_024),
+    ("order.temperature", 1e-6, 1e6),
+    ("order.percentile", 0.0, 100.0),
+    ("order.steps", 1, 5),
+    ("order.penalty", 0.0, 1e6),
+    ("order.rank_weight", 0.0, 1e6),
+    ("order.margin", 0.0, 1e6),
+    ("order.floor", 0.0, 1.0),
+    ("order.refresh", 1, 2**31 - 1),
     ("replay.capacity", 1, 2**31 - 1),
     ("replay.batch_size", 1, 2**20),
     ("replay.learning_starts", 1, 2**31 - 1),

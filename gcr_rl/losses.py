@@ -6,6 +6,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from gcr_rl.types import Comparisons
+
 
 def pick(q: Float[Array, " actions"], action: Int[Array, ""]) -> Float[Array, ""]:
     """q[action], as a masked sum: under vmap an index would be a gather, and its gradient a
@@ -43,3 +45,37 @@ def regression_loss(
         return square
     size = jnp.abs(error)
     return jnp.where(size <= delta, square, delta * (size - 0.5 * delta))
+
+
+def return_bound(
+    total: Float[Array, ""],
+    bootstrap: Float[Array, ""],
+    value: Float[Array, ""],
+    steps: Int[Array, ""],
+    variance: Float[Array, ""],
+    z: float,
+) -> Float[Array, ""]:
+    """R + γ^n V̄(s_{t+n}) - z sqrt(n variance), a lower bound on Q(s_t, a_t).
+
+    In a deterministic task the variance of a transition is 0 and the bound holds whatever the
+    policy was, as far as V̄ does; noise adds up over the n steps.
+    """
+    return total + bootstrap * value - z * jnp.sqrt(variance * steps)
+
+
+def soft_bound_loss(
+    value: Float[Array, " batch"], bound: Float[Array, " batch"], penalty: float | Float[Array, ""]
+) -> Float[Array, ""]:
+    """min over V̂ of mean (V̂ - V)² + penalty [bound - V̂]₊²: the isotonic surrogate (eq. L-iso)
+    for bounds on single slots, where its minimiser is known:
+
+        penalty / (1 + penalty) · mean [bound - V]₊².
+    """
+    return penalty / (1.0 + penalty) * jnp.mean(jnp.maximum(bound - value, 0.0) ** 2)
+
+
+def bounds_of(bound: Float[Array, " batch"]) -> Comparisons:
+    """value[i] >= bound[i] as comparisons: discount 0, no lower end."""
+    slot = jnp.arange(bound.shape[0], dtype=jnp.int32)
+    zero = jnp.zeros_like(bound)
+    return Comparisons(slot, slot, zero, bound, zero, jnp.ones(bound.shape, bool))

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from gcr_rl import cli
-from gcr_rl.config import preset
+from gcr_rl.presets import preset
 
 SMALL = [
     "--steps", "200", "--seeds", "2", "--network.hidden", "8", "--replay.learning-starts", "50",

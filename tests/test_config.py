@@ -3,8 +3,10 @@ import json
 import numpy as np
 import pytest
 
-from gcr_rl.config import METHODS, Config, dotted_names, preset, validate
+from gcr_rl.config import Config, dotted_names, validate
 from gcr_rl.errors import InputError, unknown_name
+from gcr_rl.methods import METHODS
+from gcr_rl.presets import preset
 
 
 def test_round_trip_through_json_is_the_identity():

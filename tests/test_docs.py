@@ -15,8 +15,9 @@ import pytest
 
 import gcr_rl
 from gcr_rl import cli
-from gcr_rl.config import METHODS, preset
 from gcr_rl.envs import TASKS
+from gcr_rl.methods import METHODS
+from gcr_rl.presets import preset
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

@@ -1,5 +1,5 @@
 """Agents: init / act / update. No loops, no files."""
 
-from gcr_rl.agents.value import AgentState, ValueAgent, make_value_agent
+from gcr_rl.agents.value import AgentState, Chore, ValueAgent, make_value_agent
 
-__all__ = ["AgentState", "ValueAgent", "make_value_agent"]
+__all__ = ["AgentState", "Chore", "ValueAgent", "make_value_agent"]

@@ -1,49 +1,78 @@
-"""One configurable value agent: DQN and Double-DQN are settings of it."""
+"""One configurable value agent: DQN, Double-DQN and their geometrically coherent forms.
 
-from collections.abc import Callable
+Symmetry and order attach by configuration. With both off, the update is Double-DQN's, bit for
+bit: what is off is not computed.
+"""
+
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
+from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
 
-from gcr_rl.config import Config, OptimiserConfig
-from gcr_rl.losses import regression_loss, td_error, td_target
+from gcr_rl.agents.latent import Latent
+from gcr_rl.agents.noise import Noise, init_noise
+from gcr_rl.agents.objective import Known, Objective
+from gcr_rl.agents.optimiser import make_optimiser, move_target, total_updates
+from gcr_rl.agents.symmetric import NOTHING, level_of, make_enforcer, no_group
+from gcr_rl.config import Config
 from gcr_rl.networks import ObservationSpec, make_q_network
-from gcr_rl.replay import n_step_return
+from gcr_rl.symmetry import Vocabulary
 from gcr_rl.types import Segment
+
+Metrics = dict[str, Float[Array, ""]]
 
 
 class AgentState(NamedTuple):
-    """Everything that learns."""
+    """Everything that learns, and what it has learned of symmetry and noise."""
 
     params: PyTree
     target: PyTree
     optimiser: PyTree
     updates: Int[Array, ""]
+    group: PyTree = ()
+    """The certified group of the grounded family, set between chunks; else nothing."""
+    noise: Noise | tuple[()] = ()
+    """Where the order needs it; else nothing."""
 
 
-class UpdateMetrics(NamedTuple):
-    """What one update tells the log; scalars."""
+@dataclass(frozen=True)
+class Chore:
+    """A part of the state that is renewed every ``period`` updates, from a sample of segments."""
 
-    loss: Float[Array, ""]
-    q_mean: Float[Array, ""]
-    td_error_abs: Float[Array, ""]
-    grad_norm: Float[Array, ""]
+    period: int
+    get: Callable[[AgentState], PyTree]
+    renewed: Callable[[AgentState, Segment, int], PyTree]
+    put: Callable[[AgentState, PyTree], AgentState]
 
 
 @dataclass(frozen=True)
 class ValueAgent:
-    """The functions of one agent; pure, to be jitted and vmapped by the caller."""
+    """The functions of one agent; pure, to be jitted and vmapped by the caller.
+
+    ``level`` is static: ``agent.level(state)``, read on the host, says how much of the group
+    is in use (:mod:`gcr_rl.agents.symmetric`).
+    """
 
     init: Callable[[PRNGKeyArray], AgentState]
-    q_values: Callable[[AgentState, PyTree], Float[Array, " actions"]]
-    update: Callable[[AgentState, Segment], tuple[AgentState, UpdateMetrics]]
+    q_values: Callable[..., Float[Array, " actions"]]
+    """(state, observation, level)."""
+    update: Callable[..., tuple[AgentState, Metrics]]
+    """(state, segments, words, clock, level): a random word per segment; ``clock`` counts
+    updates and has no axis of seeds, so that schedules are conditions and not selections."""
+    chores: "tuple[Chore, ...]"
+    """What is done between updates, each on its own schedule."""
     num_actions: int
     segment_length: int
+    vocabulary: Vocabulary | None = None
+
+    def level(self, state: AgentState) -> int:
+        """The level of a concrete state, with or without an axis of seeds."""
+        return level_of(state.group)
 
     def act(
         self,
@@ -51,42 +80,16 @@ class ValueAgent:
         observation: PyTree,
         draws: Float[Array, "envs 2"],
         epsilon: Float[Array, ""],
+        level: int = NOTHING,
     ) -> Int[Array, " envs"]:
         """Epsilon-greedy actions for a batch of observations (leaves [envs, ...]).
 
         ``draws`` are uniform in [0, 1): whether to explore, and where to.
         """
-        greedy = jnp.argmax(jax.vmap(lambda o: self.q_values(state, o))(observation), axis=-1)
+        values = jax.vmap(lambda o: self.q_values(state, o, level))(observation)
+        greedy = jnp.argmax(values, axis=-1)
         random = (draws[:, 1] * self.num_actions).astype(greedy.dtype)
         return jnp.where(draws[:, 0] < epsilon, random, greedy)
-
-
-def make_optimiser(config: OptimiserConfig, total_updates: int) -> optax.GradientTransformation:
-    """Clip, then Adam with the configured schedule over ``total_updates``."""
-    rate, final = config.learning_rate, config.learning_rate * config.final_fraction
-    schedule: optax.ScalarOrSchedule = rate
-    if config.schedule == "linear":
-        schedule = optax.linear_schedule(rate, final, total_updates)
-    elif config.schedule == "cosine":
-        schedule = optax.cosine_decay_schedule(rate, total_updates, config.final_fraction)
-    adam = optax.adam(schedule, eps=config.adam_epsilon)
-    if config.clip_norm == 0.0:
-        return adam
-    return optax.chain(optax.clip_by_global_norm(config.clip_norm), adam)
-
-
-def total_updates(config: Config) -> int:
-    """Updates that a run of ``config`` makes (at least one, for the schedules)."""
-    learning_steps = max(config.steps - config.replay.learning_starts, 0)
-    return max(learning_steps // config.steps_per_iteration * config.loop.updates, 1)
-
-
-def move_target(online: PyTree, target: PyTree, updates: Array, period: int, rate: float) -> PyTree:
-    """Every ``period`` updates: target <- (1 - rate) * target + rate * online."""
-    share = jnp.where(updates % period == 0, rate, 0.0)
-    if rate == 1.0:
-        return jax.tree.map(lambda new, old: jnp.where(share > 0, new, old), online, target)
-    return jax.tree.map(lambda new, old: old + share * (new - old), online, target)
 
 
 def make_value_agent(
@@ -94,59 +97,107 @@ def make_value_agent(
     spec: ObservationSpec,
     num_actions: int,
     decode: Callable[[PyTree], PyTree] = lambda observation: observation,
+    vocabulary: Vocabulary | None = None,
 ) -> ValueAgent:
     """Bind the agent's functions to a configuration.
 
     ``decode`` turns what the replay stores into one observation (see ``envs``: compact codes).
+    ``vocabulary`` holds the transforms that may be certified (grounded family).
     """
     value = config.value
     optimiser = make_optimiser(config.optimiser, total_updates(config))
-    skeleton = eqx.filter_eval_shape(
-        lambda key: make_q_network(config.network, spec, num_actions, key=key), jax.random.key(0)
-    )
-    _, static = eqx.partition(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    vocabulary = vocabulary if config.symmetry.family == "grounded" else None
+    objective = make_objective(config, spec, num_actions, decode, vocabulary)
 
     def init(key: PRNGKeyArray) -> AgentState:
-        network = make_q_network(config.network, spec, num_actions, key=key)
-        params = eqx.filter(network, eqx.is_array)
+        params = objective.init(key)
         target = jax.tree.map(jnp.copy, params)  # its own buffers, so that both can be donated
-        return AgentState(params, target, optimiser.init(params), jnp.int32(0))
+        group = () if vocabulary is None else no_group(vocabulary, num_actions)
+        noise = init_noise() if objective.ordered else ()
+        return AgentState(params, target, optimiser.init(params), jnp.int32(0), group, noise)
 
-    def q_of(params: PyTree, observation: PyTree) -> Float[Array, " actions"]:
-        return eqx.combine(params, static)(observation)
-
-    def loss(
-        params: PyTree, target: PyTree, segments: Segment
-    ) -> tuple[Array, tuple[Array, Array]]:
-        def one(segment: Segment) -> tuple[Array, Array]:
-            reward, discount, following = n_step_return(segment, value.discount, value.n_step)
-            first = jax.tree.map(lambda leaf: leaf[0], segment.steps)
-            following = decode(following)
-            q_target = q_of(target, following)
-            selector = q_of(jax.lax.stop_gradient(params), following) if value.double else q_target
-            goal = td_target(reward, discount, q_target, selector)
-            q = q_of(params, decode(first.observation))
-            return td_error(q, first.action, goal), jnp.max(q)
-
-        error, q = jax.vmap(one)(segments)
-        mean_loss = jnp.mean(regression_loss(error, value.loss, value.huber_delta))
-        return mean_loss, (jnp.mean(q), jnp.mean(jnp.abs(error)))
-
-    def update(state: AgentState, segments: Segment) -> tuple[AgentState, UpdateMetrics]:
-        (loss_value, (q_mean, error)), gradient = jax.value_and_grad(loss, has_aux=True)(
-            state.params, state.target, segments
+    def update(
+        state: AgentState,
+        segments: Segment,
+        words: UInt32[Array, " batch"] | None = None,
+        clock: Int[Array, ""] | int = 0,
+        level: int = NOTHING,
+    ) -> tuple[AgentState, Metrics]:
+        known = Known(state.target, state.group, state.noise)
+        (_, metrics), gradient = jax.value_and_grad(objective.loss, has_aux=True)(
+            state.params, known, segments, words, clock, level
         )
         change, optimiser_state = optimiser.update(gradient, state.optimiser, state.params)
         params = optax.apply_updates(state.params, change)
+        if objective.latent is not None:
+            params = objective.latent.retracted(params, jnp.asarray(clock))
         updates = state.updates + 1
         target = move_target(params, state.target, updates, value.target_period, value.target_rate)
-        metrics = UpdateMetrics(loss_value, q_mean, error, optax.global_norm(gradient))
-        return AgentState(params, target, optimiser_state, updates), metrics
+        metrics["grad_norm"] = optax.global_norm(gradient)
+        return state._replace(
+            params=params, target=target, optimiser=optimiser_state, updates=updates
+        ), metrics
 
     return ValueAgent(
         init=init,
-        q_values=lambda state, observation: q_of(state.params, observation),
+        q_values=lambda state, observation, level=NOTHING: objective.q(
+            state.params, state.group, level, observation
+        ),
         update=update,
+        chores=tuple(chores_of(objective)),
         num_actions=num_actions,
-        segment_length=value.n_step,
+        segment_length=objective.segment_length,
+        vocabulary=vocabulary,
     )
+
+
+def chores_of(objective: Objective) -> Iterator[Chore]:
+    """Measuring noise, where there is an order; contracting the bank, where there is one."""
+
+    def noise(state: AgentState, segments: Segment, level: int) -> Noise:
+        known = Known(state.target, state.group, state.noise)
+        return objective.noise(state.params, known, segments, level)
+
+    if objective.ordered:
+        yield Chore(
+            objective.config.order.refresh,
+            lambda state: state.noise,
+            noise,
+            lambda state, part: state._replace(noise=part),
+        )
+    latent = objective.latent
+    if latent is None:
+        return
+
+    def bank(state: AgentState, segments: Segment, level: int) -> PyTree:
+        first = jax.tree.map(lambda leaf: leaf[:, 0], segments.steps.observation)
+        observation = jax.vmap(objective.decode)(first)
+        return latent.contracted(objective.network(state.params), state.params, observation)
+
+    yield Chore(
+        latent.config.contraction_period,
+        lambda state: state.params.bank,
+        bank,
+        lambda state, part: state._replace(params=state.params._replace(bank=part)),
+    )
+
+
+def make_objective(
+    config: Config,
+    spec: ObservationSpec,
+    num_actions: int,
+    decode: Callable[[PyTree], PyTree],
+    vocabulary: Vocabulary | None,
+) -> Objective:
+    """The loss of the agent and the network that it trains."""
+
+    def build(key: PRNGKeyArray) -> Any:
+        return make_q_network(config.network, spec, num_actions, key=key)
+
+    skeleton = eqx.filter_eval_shape(build, jax.random.key(0))
+    _, static = eqx.partition(skeleton, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+    enforcer = make_enforcer(vocabulary, config.symmetry.enforce)
+    latent = None
+    if config.symmetry.family == "latent":
+        latent = Latent(config.symmetry, config.network.hidden[-1], num_actions)
+    return Objective(config, build, static, decode, enforcer, latent)

@@ -35,6 +35,10 @@ class Simulator:
     observation_shape: tuple[int, ...]
     observation_dtype: str
     observation_scale: float
+    space: Any
+    """The observation space: shape, low and high."""
+    tile_size: int | None
+    """Pixels per tile, where observations are pictures of tiles."""
 
 
 def make_simulator(environment: Any, params: Any) -> Simulator:
@@ -73,6 +77,10 @@ def make_simulator(environment: Any, params: Any) -> Simulator:
         observation_shape=tuple(space.shape),
         observation_dtype=str(jnp.dtype(space.dtype)),
         observation_scale=_scale(space),
+        space=space,
+        tile_size=environment.metadata.get("tile_size")
+        if hasattr(environment, "metadata")
+        else None,
     )
 
 

@@ -7,6 +7,7 @@ its replay, and repeats neither bit for bit nor row for row what an uninterrupte
 """
 
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import jax
@@ -21,7 +22,8 @@ from gcr_rl.evaluation.rollouts import Evaluation
 from gcr_rl.kernels.random import folded_uniform
 from gcr_rl.networks import ObservationSpec
 from gcr_rl.replay import make_replay
-from gcr_rl.training.loop import Learner, Program, epsilon_at, no_stats
+from gcr_rl.symmetry import Vocabulary
+from gcr_rl.training.loop import Learner, Program, epsilon_at
 from gcr_rl.training.state import SEED_AXES, ChunkStats, TrainState, streams
 from gcr_rl.types import Transition
 
@@ -35,7 +37,11 @@ class HostProgram:
     def __init__(self, config: Config, task: ExternalTask) -> None:
         self._config, self._task = config, task
         spec = ObservationSpec(task.shape, str(task.dtype), task.scale)
-        agent = make_value_agent(config, spec, task.num_actions)
+        vocabulary = None
+        if config.symmetry.family == "grounded":
+            low = 0 if np.issubdtype(task.dtype, np.integer) else -np.inf
+            vocabulary = Vocabulary.for_space(SimpleNamespace(shape=task.shape, low=low))[-1]
+        agent = make_value_agent(config, spec, task.num_actions, vocabulary=vocabulary)
         replay = make_replay(config, agent.segment_length)
         self._learner = Learner(config, None, replay, agent)  # type: ignore[arg-type]
         self._slots: ExternalSlots | None = None
@@ -44,13 +50,15 @@ class HostProgram:
     def _compile(self) -> None:
         learner, config = self._learner, self._config
 
-        @jax.jit
-        def act(state: TrainState, step: Array, epsilon: Array) -> Array:
+        @partial(jax.jit, static_argnames="level")
+        def act(state: TrainState, step: Array, epsilon: Array, level: int) -> Array:
             def one(seed_state: TrainState) -> Array:
                 draws = folded_uniform(
                     seed_state.streams.exploration, step, (config.loop.num_envs, 2)
                 )
-                return learner.agent.act(seed_state.agent, seed_state.observation, draws, epsilon)
+                return learner.agent.act(
+                    seed_state.agent, seed_state.observation, draws, epsilon, level
+                )
 
             return jax.vmap(one, in_axes=(SEED_AXES,))(state)
 
@@ -64,10 +72,14 @@ class HostProgram:
             return state._replace(observation=following), stats
 
         self._act, self._record = act, record
-        self._learn = jax.jit(learner.learn_all, donate_argnums=0)
-        self._greedy = jax.jit(
-            jax.vmap(jax.vmap(learner.agent.q_values, in_axes=(None, 0)), in_axes=(0, 0))
-        )
+        self._learn = jax.jit(learner.learn_all, static_argnames="level", donate_argnums=0)
+
+        @partial(jax.jit, static_argnames="level")
+        def greedy(agent: PyTree, observation: Array, level: int) -> Array:
+            q_values = partial(learner.agent.q_values, level=level)
+            return jax.vmap(jax.vmap(q_values, in_axes=(None, 0)))(agent, observation)
+
+        self._greedy = greedy
 
     def program(self) -> Program:
         """This loop behind the interface that the runner drives."""
@@ -76,6 +88,7 @@ class HostProgram:
             chunk=self.chunk,
             evaluate=lambda state, index: self.evaluate(state.agent, index),
             agent=self._learner.agent,
+            decode=_as_stored,
         )
 
     def init(self, seeds: Array) -> TrainState:
@@ -106,24 +119,25 @@ class HostProgram:
             state = state._replace(
                 observation=observation, episode_return=jnp.zeros_like(state.episode_return)
             )
-        stats = no_stats(len(config.seeds))
+        level = self._learner.agent.level(state.agent)
+        stats = self._learner.no_stats(state, learning, level)
         step = start
         for _ in range(iterations):
             for _ in range(config.loop.train_every):
                 step += config.loop.num_envs
-                state, stats = self._interact(state, stats, step)
+                state, stats = self._interact(state, stats, step, level)
             if learning:
-                state, stats = self._learn(state, stats, jnp.int32(step))
+                state, stats = self._learn(state, stats, jnp.int32(step), level=level)
         return state, stats
 
     def _new_slots(self, count: int) -> ExternalSlots:
         return ExternalSlots(self._task, count)
 
-    def _interact(self, state: TrainState, stats: ChunkStats, step: int) -> Any:
+    def _interact(self, state: TrainState, stats: ChunkStats, step: int, level: int) -> Any:
         assert self._slots is not None
         config = self._config
         epsilon = epsilon_at(jnp.float32(step), config.exploration, config.steps)
-        action = np.asarray(self._act(state, jnp.int32(step), epsilon))
+        action = np.asarray(self._act(state, jnp.int32(step), epsilon, level))
         outcome = self._slots.step(action.reshape(-1))
         seeds, num_envs = action.shape
 
@@ -187,7 +201,8 @@ class HostProgram:
 
     def _q(self, agent: PyTree, observation: np.ndarray, seeds: int) -> np.ndarray:
         batch = jnp.asarray(observation.reshape(seeds, -1, *self._task.shape))
-        return np.asarray(self._greedy(agent, batch)).reshape(-1, self._task.num_actions)
+        level = self._learner.agent.level(agent)
+        return np.asarray(self._greedy(agent, batch, level)).reshape(-1, self._task.num_actions)
 
 
 class _Books:
@@ -234,6 +249,11 @@ class _Books:
             bellman_residual=by_seed(self.gaps).sum(axis=1) / counted,
             start_value=cast(Any, start_value),
         )
+
+
+def _as_stored(observation: PyTree) -> PyTree:
+    """Gymnasium's observations are stored as they are."""
+    return observation
 
 
 def _slot_seed(*numbers: int) -> int:

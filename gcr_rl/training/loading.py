@@ -57,7 +57,7 @@ class Run:
     def q_values(self, observation: PyTree, seed: int | None = None) -> Float[Array, " actions"]:
         """Q(observation, .) of one seed (the first, if none is named)."""
         state = self.state_of(self.config.seeds[0] if seed is None else seed)
-        return self.agent.q_values(state, jnp.asarray(observation))
+        return self.agent.q_values(state, jnp.asarray(observation), self.agent.level(state))
 
     @property
     def evaluation(self) -> list[dict[str, Any]]:
@@ -132,9 +132,11 @@ def evaluate(
     simulator = make_simulator(environment, params)
     evaluator = make_evaluator(config, simulator, environment, params)
 
+    level = run.agent.level(run.agent_state)
+
     def one(state: AgentState, seed: Array, tables: PyTree) -> Evaluation:
         key = jax.random.fold_in(streams(seed).evaluation, jnp.int32(index))
-        return evaluator.evaluate(partial(run.agent.q_values, state), key, tables)
+        return evaluator.evaluate(partial(run.agent.q_values, state, level=level), key, tables)
 
     seeds = jnp.array(config.seeds, jnp.int32)
     result = jax.jit(jax.vmap(one, in_axes=(0, 0, None)))(run.agent_state, seeds, evaluator.tables)
@@ -154,7 +156,8 @@ def play(run: Run | str | Path, *, seed: int | None = None, episode: int = 0) ->
     environment, params = envs.make(config.task, **config.env)
     simulator = make_simulator(environment, params)
     step = jax.jit(simulator.step)
-    act = jax.jit(lambda observation: jnp.argmax(run.agent.q_values(state, observation)))
+    level = run.agent.level(state)
+    act = jax.jit(lambda observation: jnp.argmax(run.agent.q_values(state, observation, level)))
     key = jax.random.fold_in(streams(jnp.int32(seed)).evaluation, _HELD_OUT_EPISODES + episode)
     reset_key, play_key = jax.random.split(key)
     situation, observation = simulator.reset(reset_key)

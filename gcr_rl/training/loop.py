@@ -14,16 +14,19 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from gcr_rl.agents import ValueAgent, make_value_agent
-from gcr_rl.agents.value import UpdateMetrics
+from gcr_rl.agents import Chore, ValueAgent, make_value_agent
 from gcr_rl.config import Config, ExplorationConfig
 from gcr_rl.envs.simulator import Simulator
 from gcr_rl.evaluation.rollouts import Evaluation, Evaluator
 from gcr_rl.kernels.random import folded_bits, folded_keys, folded_uniform
 from gcr_rl.networks import ObservationSpec
 from gcr_rl.replay import Replay, make_replay
+from gcr_rl.symmetry import Vocabulary
 from gcr_rl.training.state import SEED_AXES, ChunkStats, Streams, TrainState, streams
-from gcr_rl.types import Transition
+from gcr_rl.types import Segment, Transition
+
+CHORE_SAMPLE = 512
+"""Transitions that an agent's chore looks at."""
 
 
 def epsilon_at(
@@ -70,12 +73,17 @@ class Learner:
         )
 
     def interact(
-        self, state: TrainState, stats: ChunkStats, step: Int[Array, ""], epsilon: Float[Array, ""]
+        self,
+        state: TrainState,
+        stats: ChunkStats,
+        step: Int[Array, ""],
+        epsilon: Float[Array, ""],
+        level: int,
     ) -> tuple[TrainState, ChunkStats]:
         """One step of every environment of one seed; ``step`` counts from 1."""
         num_envs = self.config.loop.num_envs
         draws = folded_uniform(state.streams.exploration, step, (num_envs, 2))
-        action = self.agent.act(state.agent, state.observation, draws, epsilon)
+        action = self.agent.act(state.agent, state.observation, draws, epsilon, level)
         keys = folded_keys(state.streams.environment, step, (2, num_envs))
         after = jax.vmap(self.simulator.step)(keys[0], state.environment, action)
         fresh_environment, fresh_observation = jax.vmap(self.simulator.reset)(keys[1])
@@ -112,13 +120,17 @@ class Learner:
         return state, stats
 
     def learn(
-        self, state: TrainState, stats: ChunkStats, step: Int[Array, ""], index: Int[Array, ""]
+        self,
+        state: TrainState,
+        stats: ChunkStats,
+        step: Int[Array, ""],
+        index: Int[Array, ""],
+        level: int,
     ) -> tuple[TrainState, ChunkStats]:
         """One update of one seed; ``index`` counts the updates of the run."""
-        bits = folded_bits(state.streams.replay, index, (self.config.replay.batch_size,))
-        segments = self.replay.sample(state.replay, bits)
-        agent, metrics = self.agent.update(state.agent, segments)
-        bad = ~jnp.isfinite(metrics.loss) & (stats.first_bad_step < 0)
+        segments, words = self.draw(state, index, self.config.replay.batch_size)
+        agent, metrics = self.agent.update(state.agent, segments, words, index, level)
+        bad = ~jnp.isfinite(metrics["loss"]) & (stats.first_bad_step < 0)
         stats = stats._replace(
             metrics=jax.tree.map(jnp.add, stats.metrics, metrics),
             updates=stats.updates + 1,
@@ -126,8 +138,36 @@ class Learner:
         )
         return state._replace(agent=agent), stats
 
+    def draw(self, state: TrainState, index: Int[Array, ""], count: int) -> tuple[Segment, Array]:
+        """``count`` segments of one seed's replay and a random word for each."""
+        bits = folded_bits(state.streams.replay, index, (count,))
+        words = folded_bits(state.streams.update, index, (count,))
+        return self.replay.sample(state.replay, bits), words
+
+    def chores_done(self, state: TrainState, index: Int[Array, ""], level: int) -> TrainState:
+        """The state, all seeds along the first axis, after the agent's chores that are due."""
+        for chore in self.agent.chores:
+            state = self.done(chore, state, index, level)
+        return state
+
+    def done(
+        self, chore: Chore, state: TrainState, index: Int[Array, ""], level: int
+    ) -> TrainState:
+        """The state after one chore, if it is due."""
+
+        def renewed(one: TrainState) -> PyTree:
+            return chore.renewed(one.agent, self.draw(one, index, CHORE_SAMPLE)[0], level)
+
+        # Outside the vmap, where a condition runs one branch only.
+        part = jax.lax.cond(
+            index % chore.period == 0,
+            lambda: jax.vmap(renewed, (SEED_AXES,))(state),
+            lambda: chore.get(state.agent),
+        )
+        return state._replace(agent=chore.put(state.agent, part))
+
     def learn_all(
-        self, state: TrainState, stats: ChunkStats, step: Int[Array, ""]
+        self, state: TrainState, stats: ChunkStats, step: Int[Array, ""], level: int
     ) -> tuple[TrainState, ChunkStats]:
         """The learning phase after environment step ``step``, all seeds along the first axis."""
         count = self.config.loop.updates
@@ -135,17 +175,23 @@ class Learner:
         def once(j: Array, carry: tuple[TrainState, ChunkStats]) -> Any:
             # Counting from the environment step keeps the replay keys independent of chunks.
             index = step * count + j
-            learn = jax.vmap(self.learn, (SEED_AXES, 0, None, None), (SEED_AXES, 0))
-            return learn(*carry, step, index)
+            learn = partial(self.learn, level=level)
+            learn_seeds = jax.vmap(learn, (SEED_AXES, 0, None, None), (SEED_AXES, 0))
+            return learn_seeds(self.chores_done(carry[0], index, level), carry[1], step, index)
 
         return repeat(count, once, (state, stats))
 
+    def no_stats(self, state: TrainState, learning: bool, level: int) -> ChunkStats:
+        """The stats of a chunk that has not begun, all seeds along the first axis."""
 
-def no_stats(seeds: int) -> ChunkStats:
-    """The stats of a chunk that has not begun."""
-    zero, count = jnp.zeros(seeds), jnp.zeros(seeds, jnp.int32)
-    metrics = UpdateMetrics(*(zero for _ in UpdateMetrics._fields))
-    return ChunkStats(metrics, count, count, zero, count - 1)
+        def metrics(one: TrainState) -> PyTree:
+            segments, words = self.draw(one, jnp.int32(0), self.config.replay.batch_size)
+            return self.agent.update(one.agent, segments, words, jnp.int32(0), level)[1]
+
+        seeds = state.episode_return.shape[0]
+        zero, count = jnp.zeros(seeds), jnp.zeros(seeds, jnp.int32)
+        shapes = jax.eval_shape(jax.vmap(metrics, (SEED_AXES,)), state) if learning else {}
+        return ChunkStats(jax.tree.map(lambda _: zero, shapes), count, count, zero, count - 1)
 
 
 def where_done(done: Array, fresh: PyTree, old: PyTree) -> PyTree:
@@ -166,6 +212,8 @@ class Program:
     chunk: Callable[[TrainState, int, int, bool], tuple[TrainState, ChunkStats]]
     evaluate: Callable[[TrainState, int], Evaluation]
     agent: ValueAgent
+    decode: Callable[[PyTree], PyTree]
+    """What the replay stores -> observation."""
 
 
 def make_learner(config: Config, simulator: Simulator) -> Learner:
@@ -173,7 +221,11 @@ def make_learner(config: Config, simulator: Simulator) -> Learner:
     spec = ObservationSpec(
         simulator.observation_shape, simulator.observation_dtype, simulator.observation_scale
     )
-    agent = make_value_agent(config, spec, simulator.num_actions, simulator.decode)
+    vocabulary = None
+    if config.symmetry.family == "grounded":
+        # Swaps of tiles come last, where there are tiles.
+        vocabulary = Vocabulary.for_space(simulator.space, simulator.tile_size)[-1]
+    agent = make_value_agent(config, spec, simulator.num_actions, simulator.decode, vocabulary)
     replay = make_replay(config, agent.segment_length)
     return Learner(config, simulator, replay, agent)
 
@@ -185,53 +237,64 @@ def make_program(config: Config, simulator: Simulator, evaluator: Evaluator) -> 
     step ``start`` on and donates ``state``.
     """
     learner = make_learner(config, simulator)
-    loop = config.loop
-    interact_all = jax.vmap(learner.interact, (SEED_AXES, 0, None, None), (SEED_AXES, 0))
+    chunk = make_chunk(learner)
+
+    @jax.jit
+    def init(seeds: Int[Array, " seeds"]) -> TrainState:
+        return jax.vmap(lambda seed: learner.init(streams(seed)), out_axes=SEED_AXES)(seeds)
+
+    @partial(jax.jit, static_argnames="level")
+    def evaluate(state: TrainState, index: Array, tables: PyTree, level: int) -> Evaluation:
+        def one(agent_state: PyTree, key: Array) -> Evaluation:
+            def q_values(observation: PyTree) -> Array:
+                return learner.agent.q_values(agent_state, observation, level)
+
+            return evaluator.evaluate(q_values, jax.random.fold_in(key, index), tables)
+
+        return jax.vmap(one)(state.agent, state.streams.evaluation)
+
+    agent = learner.agent
+    return Program(
+        init=init,
+        chunk=lambda state, start, count, learning: chunk(
+            state, jnp.int32(start), jnp.int32(count), learning, agent.level(state.agent)
+        ),
+        evaluate=lambda state, index: evaluate(
+            state, jnp.int32(index), evaluator.tables, agent.level(state.agent)
+        ),
+        agent=agent,
+        decode=simulator.decode,
+    )
+
+
+def make_chunk(learner: Learner) -> Callable[..., tuple[TrainState, ChunkStats]]:
+    """(state, start, iterations, learning, level) -> the state after so many turns, its stats."""
+    config, loop = learner.config, learner.config.loop
 
     def turn(
-        start: Array, learning: bool, i: Array, carry: tuple[TrainState, ChunkStats]
+        start: Array, learning: bool, level: int, i: Array, carry: tuple[TrainState, ChunkStats]
     ) -> tuple[TrainState, ChunkStats]:
         step = start + i * config.steps_per_iteration
 
         def interact(j: Array, inner: tuple[TrainState, ChunkStats]) -> Any:
             now = step + (j + 1) * loop.num_envs
             epsilon = epsilon_at(now, config.exploration, config.steps)
-            return interact_all(*inner, now, epsilon)
+            play = partial(learner.interact, level=level)
+            return jax.vmap(play, (SEED_AXES, 0, None, None), (SEED_AXES, 0))(*inner, now, epsilon)
 
         carry = repeat(loop.train_every, interact, carry)
         if not learning:
             return carry
-        return learner.learn_all(*carry, step + config.steps_per_iteration)
+        return learner.learn_all(*carry, step + config.steps_per_iteration, level)
 
-    @partial(jax.jit, static_argnames="learning", donate_argnames="state")
+    @partial(jax.jit, static_argnames=("learning", "level"), donate_argnames="state")
     def chunk(
-        state: TrainState, start: Array, iterations: Array, learning: bool
+        state: TrainState, start: Array, iterations: Array, learning: bool, level: int
     ) -> tuple[TrainState, ChunkStats]:
-        stats = no_stats(state.episode_return.shape[0])
-        return jax.lax.fori_loop(0, iterations, partial(turn, start, learning), (state, stats))
+        begin = (state, learner.no_stats(state, learning, level))
+        return jax.lax.fori_loop(0, iterations, partial(turn, start, learning, level), begin)
 
-    @jax.jit
-    def init(seeds: Int[Array, " seeds"]) -> TrainState:
-        return jax.vmap(lambda seed: learner.init(streams(seed)), out_axes=SEED_AXES)(seeds)
-
-    @jax.jit
-    def evaluate(state: TrainState, index: Array, tables: PyTree) -> Evaluation:
-        def one(agent_state: PyTree, key: Array) -> Evaluation:
-            def q_values(observation: PyTree) -> Array:
-                return learner.agent.q_values(agent_state, observation)
-
-            return evaluator.evaluate(q_values, jax.random.fold_in(key, index), tables)
-
-        return jax.vmap(one)(state.agent, state.streams.evaluation)
-
-    return Program(
-        init=init,
-        chunk=lambda state, start, count, learning: chunk(
-            state, jnp.int32(start), jnp.int32(count), learning
-        ),
-        evaluate=lambda state, index: evaluate(state, jnp.int32(index), evaluator.tables),
-        agent=learner.agent,
-    )
+    return chunk
 
 
 def repeat(times: int, body: Callable[[Array, PyTree], PyTree], carry: PyTree) -> PyTree:

@@ -29,6 +29,7 @@ from gcr_rl.training.progress import Reporter, Silent
 from gcr_rl.training.run_folder import RunFolder, as_path, read_config, read_rows, read_summary
 from gcr_rl.training.state import ChunkStats, TrainState
 from gcr_rl.training.summary import summarise
+from gcr_rl.training.watching import Watch
 
 
 class Interrupted(Exception):
@@ -56,7 +57,8 @@ def train(
         _stop_requests() as stop,
         RunFolder.create(path, config, command) as folder,
     ):
-        _Drive(folder, program, reporter or Silent(), stop).begin()
+        watch = Watch(config, program)
+        _Drive(folder, program, watch, reporter or Silent(), stop).begin()
     return path
 
 
@@ -68,7 +70,8 @@ def resume(run: str | Path, *, reporter: Reporter | None = None) -> Path:
         if (path / "summary.json").exists():
             reporter.say(f"{path} has {read_summary(path)['status']}; nothing to resume")
             return path
-        drive = _Drive(folder, build_program(folder.config), reporter, stop)
+        program = build_program(folder.config)
+        drive = _Drive(folder, program, Watch(folder.config, program), reporter, stop)
         if checkpoint.steps(folder.checkpoints):
             drive.go_on()
         else:  # killed before its first checkpoint: the run has not begun
@@ -126,6 +129,7 @@ class _Drive:
 
     folder: RunFolder
     program: Program
+    watch: Watch
     reporter: Reporter
     stop: threading.Event
     mean_return: float | None = None
@@ -153,6 +157,7 @@ class _Drive:
             raise InputError("checkpoint", note, "a note with the lengths of both logs")
         seeds = jnp.array(self.config.seeds, jnp.int32)
         state = checkpoint.from_arrays(jax.eval_shape(self.program.init, seeds), arrays)
+        self.watch.restore(note.get("symmetry"))
         self.folder.cut_back(lengths)
         self.saved = note["step"]
         self.run(state, note["step"])
@@ -174,7 +179,8 @@ class _Drive:
         if self.saved != step:
             self.checkpoint(state, step)
         rows = read_rows(self.folder.path / "evaluation.jsonl")
-        self.folder.finish({"status": "finished", **summarise(config, rows)})
+        summary = {"status": "finished", **summarise(config, rows), **self.watch.summary()}
+        self.folder.finish(summary)
 
     def advance(self, state: TrainState, step: int) -> tuple[TrainState, int]:
         """One chunk, and what is due after it."""
@@ -187,14 +193,16 @@ class _Drive:
         )
         stats = jax.device_get(stats)
         wall = time.monotonic() - began
-        self.folder.append("log", log_rows(config, stats, after, wall, after - step))
+        rows = log_rows(config, stats, after, wall, after - step)
+        self.folder.append("log", [row | self.watch.log(i) for i, row in enumerate(rows)])
         self.stop_if_broken(state, stats, after)
+        state = self.watch.after(state, after)
         if after % config.evaluation.every == 0 or after == config.steps:
             self.evaluate(state, after)
         if after % config.run.checkpoint_every == 0:
             self.checkpoint(state, after)
         updates = max(int(stats.updates[0]), 1)
-        loss = float(np.mean(stats.metrics.loss)) / updates if learning else None
+        loss = float(np.mean(stats.metrics["loss"])) / updates if learning else None
         self.reporter.update(after, self.mean_return, loss)
         return state, after
 
@@ -209,7 +217,7 @@ class _Drive:
 
     def checkpoint(self, state: TrainState, step: int) -> None:
         """Write the state and how long the logs are."""
-        host = {"lengths": self.folder.lengths()}
+        host = {"lengths": self.folder.lengths(), "symmetry": self.watch.note()}
         checkpoint.save(self.folder.checkpoints, step, state, host, self.config.run.keep)
         self.saved = step
 
@@ -249,6 +257,9 @@ def next_stop(config: Config, step: int) -> int:
     return min(due)
 
 
+_BASE_METRICS = ("loss", "q_mean", "td_error_abs", "grad_norm")
+
+
 def log_rows(
     config: Config, stats: ChunkStats, step: int, wall: float, steps: int
 ) -> list[dict[str, Any]]:
@@ -262,8 +273,8 @@ def log_rows(
         if episodes:
             row["episode_return"] = float(stats.episode_return[i]) / episodes
         if updates:
-            for name, total in stats.metrics._asdict().items():
-                row[name] = float(total[i]) / updates
+            for name in (*_BASE_METRICS, *sorted({*stats.metrics} - {*_BASE_METRICS})):
+                row[name] = float(stats.metrics[name][i]) / updates
         row["wall_s"] = round(wall, 4)
         row["steps_per_s"] = round(steps * len(config.seeds) / wall, 1)
         rows.append(row)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from gcr_rl.agents import make_value_agent
-from gcr_rl.agents.value import make_optimiser, move_target, total_updates
-from gcr_rl.config import Config, OptimiserConfig, preset
+from gcr_rl.agents.optimiser import make_optimiser, move_target, total_updates
+from gcr_rl.config import Config, OptimiserConfig
 from gcr_rl.envs import make
 from gcr_rl.envs.finite import optimal_q
 from gcr_rl.networks import ObservationSpec
+from gcr_rl.presets import preset
 from gcr_rl.types import Segment, Transition
 
 SPEC = ObservationSpec((4,), "float32")
@@ -60,7 +61,7 @@ def test_update_equals_a_gradient_step_written_out(double):
     expected = loss(state.params)
     gradient = jax.grad(loss)(state.params)
     after, metrics = jax.jit(agent.update)(state, batch)
-    assert metrics.loss == pytest.approx(float(expected), rel=1e-5)
+    assert metrics["loss"] == pytest.approx(float(expected), rel=1e-5)
     # Adam's first step is learning_rate * sign(gradient)
     step = jax.tree.map(lambda new, old: new - old, after.params, state.params)
     for moved, slope in zip(jax.tree.leaves(step), jax.tree.leaves(gradient), strict=True):

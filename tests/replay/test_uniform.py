@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from gcr_rl.config import Config, preset
+from gcr_rl.config import Config
 from gcr_rl.errors import InputError
+from gcr_rl.presets import preset
 from gcr_rl.replay import make_replay, make_uniform, n_step_return
 from gcr_rl.replay.uniform import draw_starts, same_episode
 from gcr_rl.types import Segment, Transition

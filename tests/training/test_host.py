@@ -6,10 +6,10 @@ import gymnasium
 import numpy as np
 import pytest
 
-from gcr_rl.config import preset
 from gcr_rl.envs import external
 from gcr_rl.envs.external import ExternalSlots, describe
 from gcr_rl.errors import InputError, RunFailed
+from gcr_rl.presets import preset
 from gcr_rl.training import checkpoint, evaluate, load, play, resume, train
 from gcr_rl.training.run_folder import read_rows
 

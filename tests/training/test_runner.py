@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gcr_rl.config import preset
 from gcr_rl.errors import InputError, RunFailed
+from gcr_rl.presets import preset
 from gcr_rl.training import checkpoint, evaluate, load, play, resume, runner, train
 from gcr_rl.training.run_folder import WALL_CLOCK_FIELDS, RunFolder, commit_of, read_rows
 from gcr_rl.training.runner import build_program, next_stop

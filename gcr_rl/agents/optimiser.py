@@ -1,0 +1,36 @@
+"""The optimiser of an agent and the motion of its target network."""
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, PyTree
+
+from gcr_rl.config import Config, OptimiserConfig
+
+
+def make_optimiser(config: OptimiserConfig, total_updates: int) -> optax.GradientTransformation:
+    """Clip, then Adam with the configured schedule over ``total_updates``."""
+    rate, final = config.learning_rate, config.learning_rate * config.final_fraction
+    schedule: optax.ScalarOrSchedule = rate
+    if config.schedule == "linear":
+        schedule = optax.linear_schedule(rate, final, total_updates)
+    elif config.schedule == "cosine":
+        schedule = optax.cosine_decay_schedule(rate, total_updates, config.final_fraction)
+    adam = optax.adam(schedule, eps=config.adam_epsilon)
+    if config.clip_norm == 0.0:
+        return adam
+    return optax.chain(optax.clip_by_global_norm(config.clip_norm), adam)
+
+
+def total_updates(config: Config) -> int:
+    """Updates that a run of ``config`` makes (at least one, for the schedules)."""
+    learning_steps = max(config.steps - config.replay.learning_starts, 0)
+    return max(learning_steps // config.steps_per_iteration * config.loop.updates, 1)
+
+
+def move_target(online: PyTree, target: PyTree, updates: Array, period: int, rate: float) -> PyTree:
+    """Every ``period`` updates: target <- (1 - rate) * target + rate * online."""
+    share = jnp.where(updates % period == 0, rate, 0.0)
+    if rate == 1.0:
+        return jax.tree.map(lambda new, old: jnp.where(share > 0, new, old), online, target)
+    return jax.tree.map(lambda new, old: old + share * (new - old), online, target)

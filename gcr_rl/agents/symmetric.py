@@ -1,0 +1,111 @@
+"""A network under the group that certificates have put in force.
+
+The group is traced data in the agent's state; how many of its places are used, its *level*, is
+static: 1 while nothing is in force, so that an agent without certificates pays nothing.
+"""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, PyTree, UInt32
+
+from gcr_rl.networks import QNetwork
+from gcr_rl.networks.encoders import MLPEncoder
+from gcr_rl.symmetry import (
+    Group,
+    LinearFirst,
+    SortingGroup,
+    Vocabulary,
+    init_standing,
+    quotient,
+    reynolds,
+    sorting_quotient,
+)
+from gcr_rl.symmetry.enforcement import groups_in_force
+from gcr_rl.symmetry.folding import make_fold
+from gcr_rl.symmetry.quotient import QFunction
+
+NOTHING = 1
+"""The level at which no group is in force."""
+
+
+def without_fold(group: Group | SortingGroup) -> Group | SortingGroup:
+    """The group's own arrays: the fold is its vocabulary's, and no seed has another."""
+    if isinstance(group, SortingGroup):
+        return group
+    return eqx.tree_at(lambda g: g.fold, group, None, is_leaf=lambda leaf: leaf is None)
+
+
+def no_group(vocabulary: Vocabulary, num_actions: int) -> Group | SortingGroup:
+    """What is in force before anything is certified."""
+    nothing = groups_in_force([init_standing(vocabulary, num_actions)], vocabulary, num_actions)
+    return jax.tree.map(lambda leaf: leaf[0], without_fold(nothing.group))
+
+
+def level_of(group: PyTree) -> int:
+    """The smallest power of two that holds the largest of the groups; on the host."""
+    if not jax.tree.leaves(group):
+        return NOTHING
+    largest = int(np.asarray(group.valid).sum(axis=-1).max())
+    return 1 << max(largest - 1, 0).bit_length()
+
+
+def at_level(group: Group | SortingGroup, level: int) -> Group | SortingGroup:
+    """The first ``level`` places; later ones are padding."""
+    if isinstance(group, Group):
+        return group.trim(min(level, group.capacity))
+    return jax.tree.map(lambda leaf: leaf[:level], group)
+
+
+def make_enforcer(
+    vocabulary: Vocabulary | None, how: Literal["quotient", "reynolds", "loss"]
+) -> Callable[[QNetwork, PyTree, int], QFunction]:
+    """(network, group, level) -> the Q function that is trained and acted with.
+
+    Swaps of blocks are sorted whatever ``how`` says: their mean would have n! terms.
+    """
+    fold = make_fold(vocabulary) if vocabulary is not None and how == "reynolds" else None
+
+    def enforced(network: QNetwork, group: PyTree, level: int) -> QFunction:
+        if level == NOTHING:
+            return network
+        chosen = at_level(group, level)
+        if isinstance(chosen, SortingGroup):
+            return sorting_quotient(network, chosen)
+        if how == "loss":
+            return network
+        if how == "quotient":
+            return quotient(network, chosen)
+        folded = eqx.tree_at(lambda g: g.fold, chosen, fold, is_leaf=lambda leaf: leaf is None)
+        return reynolds(first_layer_shown(network), folded)
+
+    return enforced
+
+
+def first_layer_shown(network: QNetwork) -> QFunction:
+    """The same function with its first linear layer in sight, where it begins with one."""
+    encoder = network.encoder
+    if not isinstance(encoder, MLPEncoder):
+        return network
+    first, *others = encoder.layers
+    assert first.bias is not None
+
+    def rest(hidden: Float[Array, " width"]) -> Float[Array, " actions"]:
+        x = jax.nn.relu(hidden)
+        for layer in others:
+            x = jax.nn.relu(layer(x))
+        return network.head(x)
+
+    return LinearFirst(first.weight, first.bias, rest, network.scale)
+
+
+def random_image(
+    group: Group, observation: Any, word: UInt32[Array, ""]
+) -> tuple[Any, Int[Array, " actions"]]:
+    """(T_g o, relabel[g]) for the element g that a random word picks, uniform on the group."""
+    element = (word % jnp.maximum(group.order, 1).astype(jnp.uint32)).astype(jnp.int32)
+    return group.transforms.at(element, observation), group.relabel[element]

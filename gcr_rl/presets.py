@@ -1,0 +1,102 @@
+"""Tuned values per task, and ``preset``, which puts them together with a method's overrides."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gcr_rl.config import Config, validate
+from gcr_rl.errors import InputError, unknown_name
+from gcr_rl.methods import METHOD_ALIASES, METHODS
+
+# Tuned values per task (docs/agents.md says how); every method of a task starts from them.
+TASK_PRESETS: dict[str, dict[str, Any]] = {
+    "CartPole": {
+        "steps": 50_000,
+        "network.hidden": (128, 128),
+        "optimiser.learning_rate": 2e-3,
+        "optimiser.schedule": "linear",
+        "optimiser.clip_norm": 1.0,
+        "value.discount": 0.995,
+        "value.loss": "squared",
+        "value.n_step": 3,
+        "value.target_period": 1,
+        "value.target_rate": 0.02,
+        "replay.capacity": 50_000,
+        "replay.batch_size": 128,
+        "replay.recent_share": 0.5,
+        "replay.recent_window": 5_000,
+        "loop.train_every": 250,
+        "loop.updates": 125,
+        "exploration.end": 0.1,
+        "exploration.fraction": 0.2,
+    },
+    "RotMirrorGrid": {
+        "steps": 60_000,
+        "network.hidden": (128, 128),
+        "optimiser.learning_rate": 2e-3,
+        "value.loss": "squared",
+        "value.n_step": 3,
+        "value.target_period": 1,
+        "value.target_rate": 0.005,
+        "replay.capacity": 60_000,
+        "replay.batch_size": 128,
+        "exploration.end": 0.1,
+        "exploration.fraction": 0.5,
+        "evaluation.every": 2_000,
+    },
+    "ButtonPermutation": {
+        "steps": 100_000,
+        "network.hidden": (128,),
+        "replay.capacity": 50_000,
+        "exploration.end": 0.05,
+        "exploration.fraction": 0.3,
+        "evaluation.every": 5_000,
+        "evaluation.episodes": 50,
+    },
+    "NoisyRPSChain": {
+        "steps": 20_000,
+        "optimiser.learning_rate": 2e-3,
+        "optimiser.schedule": "linear",
+        "value.target_period": 1,
+        "value.target_rate": 0.02,
+        "replay.capacity": 20_000,
+        "replay.learning_starts": 200,
+        "exploration.end": 0.1,
+        "exploration.fraction": 0.2,
+        "evaluation.every": 500,
+    },
+}
+TASK_PRESETS["CartPole-v1"] = TASK_PRESETS["CartPole"]
+for _probe in ("TwoState", "C4", "D4", "Order", "Cycle", "NoSymmetry"):
+    TASK_PRESETS[f"Probe-{_probe}"] = {"steps": 10_000}
+
+METHOD_PRESETS: dict[tuple[str, str], dict[str, Any]] = {}
+for _method in ("gcr-hard", "gcr-soft", "sym-only", "logic-only", "no-relabel"):
+    METHOD_PRESETS["RotMirrorGrid", _method] = {
+        "network.hidden": (256, 256),
+        "optimiser.learning_rate": 4e-3,
+        "optimiser.schedule": "linear",
+        "value.target_rate": 0.02,
+        "order.horizons": (5, 20),
+        "replay.learning_starts": 500,
+        "exploration.fraction": 0.1,
+        "loop.updates": 2,
+    }
+
+
+def preset(task: str, method: str = "ddqn", overrides: Mapping[str, Any] | None = None) -> Config:
+    """The tuned defaults of ``method`` on ``task``, then ``overrides``, validated."""
+    if not isinstance(task, str):
+        raise InputError("task", task, "a text")
+    method = METHOD_ALIASES.get(method, method) if isinstance(method, str) else method
+    if not isinstance(method, str) or method not in METHODS:
+        raise unknown_name("method", method, METHODS)
+    config = Config(task=task, method=method)
+    for layer in (
+        TASK_PRESETS.get(task, {}),
+        METHODS[method].overrides,
+        METHOD_PRESETS.get((task, method), {}),
+        overrides or {},
+    ):
+        config = config.replace(layer)
+    validate(config)
+    return config
