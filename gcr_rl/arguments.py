@@ -114,3 +114,19 @@ class ListArguments:
 
     json: JsonFile = None
     """Also write the list to this file."""
+
+
+@dataclass(frozen=True)
+class TheoryArguments:
+    """Measure the paper's guarantees: predicted against measured, one row each.
+
+    Exits with code 3 if one does not hold within its tolerance. docs/theory.md says what each
+    row measures, and which statements do not hold as the paper has them.
+    """
+
+    only: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
+    """Measure this guarantee alone."""
+    quick: Annotated[bool, tyro.conf.arg(metavar="BOOL")] = False
+    """Fewer draws; `--quick` alone means True."""
+    json: JsonFile = None
+    """Also write the rows to this file."""

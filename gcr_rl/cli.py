@@ -3,7 +3,6 @@
 import contextlib
 import io
 import itertools
-import json
 import os
 import re
 import shlex
@@ -11,26 +10,26 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Any
 
 import tyro
 
 from gcr_rl.arguments import (
     EvalArguments,
-    JsonFile,
     ListArguments,
     PlayArguments,
     ReportArguments,
     ResumeArguments,
+    TheoryArguments,
     TrainArguments,
 )
 from gcr_rl.config import Config
 from gcr_rl.errors import InputError, RunFailed, unknown_name
 from gcr_rl.methods import METHODS
 from gcr_rl.presets import preset
+from gcr_rl.results import check_json_file, write_result
 
 BAD_INPUT, FAILED_RUN, INTERRUPTED = 2, 3, 130
 MOST_SEEDS = 10_000
@@ -147,6 +146,15 @@ def _parse(kind: Any, name: str, words: list[str], default: Any = None) -> Any:
         raise UsageError(f"{text or shlex.join(words)} (see gcr {name} --help)") from None
 
 
+def _switches(words: list[str], *names: str) -> list[str]:
+    """``words`` in which a switch that stands alone says True."""
+    after = [*words[1:], ""]
+    return [
+        f"{word}=True" if word in names and value not in ("True", "False") else word
+        for word, value in zip(words, after, strict=True)
+    ]
+
+
 def _prepare_jax() -> None:
     """Settings that every command wants, unless the user has set them.
 
@@ -191,7 +199,7 @@ def _train_config(words: list[str]) -> tuple[TrainArguments, Config]:
     arguments = _parse(TrainArguments, "train", words, default)
     if not 1 <= arguments.seeds <= MOST_SEEDS:
         raise InputError("seeds", arguments.seeds, f"from 1 to {MOST_SEEDS}")
-    _check_json_file(arguments.json)
+    check_json_file(arguments.json)
     overrides = {part: getattr(arguments, part) for part in parts}
     overrides["steps"] = arguments.steps
     overrides["seeds"] = tuple(range(arguments.first_seed, arguments.first_seed + arguments.seeds))
@@ -257,7 +265,7 @@ def _train_or_resume(work: Callable[[], Any], run: Path) -> None:
 def resume(words: list[str]) -> None:
     """Continue an unfinished run from its newest checkpoint."""
     arguments = _parse(ResumeArguments, "resume", words)
-    _check_json_file(arguments.json)
+    check_json_file(arguments.json)
     _prepare_jax()
     from gcr_rl.training import resume as resume_training
     from gcr_rl.training.progress import Bar
@@ -278,43 +286,13 @@ def _show_summary(run: Path, json_file: Path | None) -> None:
         f"{final['worst']:.4g}, {summary['returns_are']}) after {summary['steps']:,} steps"
     )
     print(f"run folder: {run}")
-    _write_result(json_file, {"run": str(run), **summary})
-
-
-def _check_json_file(file: Path | None) -> None:
-    """Refuse, before any work is done, a place where no file can be written."""
-    if file is None or _is_stream(file):
-        return
-    if not file.name or file.is_dir():
-        raise InputError("json", str(file), "a file, not a folder")
-    if not os.access(file.parent, os.W_OK):
-        raise InputError("json", str(file), "a file in a folder that exists and can be written")
-
-
-def _is_stream(file: Path) -> bool:
-    """/dev/stdout, a pipe or a link: written to, where a plain file is replaced as a whole."""
-    return not file.is_dir() and (file.is_symlink() or (file.exists() and not file.is_file()))
-
-
-def _write_result(file: Path | None, data: Any) -> None:
-    if file is None:
-        return
-    _check_json_file(file)
-    from gcr_rl.training.run_folder import write_json
-
-    try:
-        if _is_stream(file):
-            file.write_text(json.dumps(data) + "\n")
-        else:
-            write_json(file, data)
-    except OSError as error:
-        raise InputError("json", str(file), f"a file that can be written ({error})") from None
+    write_result(json_file, {"run": str(run), **summary})
 
 
 def evaluate(words: list[str]) -> None:
     """Evaluate a run's newest checkpoint afresh."""
     arguments = _parse(EvalArguments, "eval", words)
-    _check_json_file(arguments.json)
+    check_json_file(arguments.json)
     _prepare_jax()
     from gcr_rl.training import evaluate as evaluate_run
 
@@ -333,7 +311,7 @@ def evaluate(words: list[str]) -> None:
         print(
             f"{row['seed']:>6} {row['mean_return']:>12.4g} {exact:>10} {worst:>10.4g} {best:>10.4g}"
         )
-    _write_result(arguments.json, {"run": str(arguments.run), "rows": rows})
+    write_result(arguments.json, {"run": str(arguments.run), "rows": rows})
 
 
 def _loaded(path: Path) -> Any:
@@ -389,37 +367,16 @@ def report(words: list[str]) -> None:
         print(path)
 
 
-@dataclass(frozen=True)
-class TheoryArguments:
-    """Measure the paper's guarantees: predicted against measured, one row each.
-
-    Exits with code 3 if one does not hold within its tolerance. docs/theory.md says what each
-    row measures, and which statements do not hold as the paper has them.
-    """
-
-    only: Annotated[str | None, tyro.conf.arg(metavar="NAME")] = None
-    """Measure this guarantee alone."""
-    quick: Annotated[bool, tyro.conf.arg(metavar="BOOL")] = False
-    """Fewer draws; `--quick` alone means True."""
-    json: JsonFile = None
-    """Also write the rows to this file."""
-
-
 def theory(words: list[str]) -> None:
     """Measure the paper's guarantees: predicted against measured, one row each."""
-    after = [*words[1:], ""]
-    bare = [
-        w == "--quick" and n not in ("True", "False") for w, n in zip(words, after, strict=True)
-    ]
-    words = [f"{w}=True" if alone else w for w, alone in zip(words, bare, strict=True)]
-    arguments = _parse(TheoryArguments, "theory", words)
-    _check_json_file(arguments.json)
+    arguments = _parse(TheoryArguments, "theory", _switches(words, "--quick"))
+    check_json_file(arguments.json)
     _prepare_jax()
     from gcr_rl.theory import measure
     from gcr_rl.theory.table import show
 
     rows = show(measure(arguments.only, arguments.quick))
-    _write_result(arguments.json, {"guarantees": [row.record() for row in rows]})
+    write_result(arguments.json, {"guarantees": [row.record() for row in rows]})
     failed = [row.name for row in rows if not row.holds]
     if failed:
         raise RunFailed(f"beyond tolerance: {', '.join(failed)}")
@@ -438,7 +395,7 @@ def list_envs(words: list[str]) -> None:
         {"name": t.name, "summary": t.summary, "options": t.options, "threshold": t.threshold}
         for t in TASKS.values()
     ]
-    _write_result(arguments.json, {"tasks": rows})
+    write_result(arguments.json, {"tasks": rows})
 
 
 def list_methods(words: list[str]) -> None:
@@ -450,7 +407,7 @@ def list_methods(words: list[str]) -> None:
         {"name": m.name, "summary": m.summary, "overrides": dict(m.overrides)}
         for m in METHODS.values()
     ]
-    _write_result(arguments.json, {"methods": rows})
+    write_result(arguments.json, {"methods": rows})
 
 
 COMMANDS: dict[str, Callable[[list[str]], None]] = {
