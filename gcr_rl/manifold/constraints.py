@@ -165,10 +165,10 @@ def check_shapes(
     edges = jnp.shape(constraints.upper)
     if len(edges) != 1:
         raise InputError("constraints.upper", edges, "one axis of rows (vmap over batches)")
-    fields = constraints._asdict() | ({} if slack is None else {"slack": slack})
-    for name, leaf in fields.items():
+    fields = {f"constraints.{name}": leaf for name, leaf in constraints._asdict().items()}
+    for name, leaf in (fields | ({} if slack is None else {"slack": slack})).items():
         if jnp.shape(leaf) != edges:
-            raise InputError(f"constraints.{name}", jnp.shape(leaf), f"{edges}, as upper")
+            raise InputError(name, jnp.shape(leaf), f"{edges}, as constraints.upper")
     if equalities is not None and len({jnp.shape(leaf) for leaf in equalities}) != 1:
         raise InputError("equalities", [jnp.shape(leaf) for leaf in equalities], "equal shapes")
 

@@ -106,12 +106,15 @@ def step(
     _check_numbers(step_size, contraction, slack_rate, options)
     if bounds_only and equalities is not None:
         raise InputError("equalities", "given", "None with bounds_only")
+    values, slack, gradient, constraints, equalities = jax.tree.map(
+        jnp.asarray, (values, slack, gradient, constraints, equalities)
+    )
     check_shapes(values, slack, gradient, constraints, frozen, equalities)
     if not through_solver:
         values, slack, gradient, constraints = lax.stop_gradient(
             (values, slack, gradient, constraints)
         )
-    still = jnp.zeros(values.shape, bool) if frozen is None else frozen
+    still = jnp.zeros(values.shape, bool) if frozen is None else jnp.asarray(frozen)
     rows, valid = make_rows(values, constraints, still, equalities)
     raise_if_known(values, gradient, valid)
     valid = valid & jnp.all(jnp.isfinite(values)) & jnp.all(jnp.isfinite(gradient))
@@ -202,6 +205,8 @@ def _general_step(
     if options.through_solver:
         reached = jnp.where(accepted, whole, across)
         exact = project(reached, as_comparisons(rows), frozen=frozen).values
+        # Where rows contradict each other there is no projection to differentiate.
+        exact = jnp.where(worst(rows, exact) <= options.tolerance, exact, moved)
         moved = jnp.where(fallback, exact, reached)
     off = jnp.where(chosen, jnp.abs(tangent.image - aim.room), 0.0)
     excess = jnp.where(chosen, residual(rows, values) + aim.room, 0.0)
@@ -219,7 +224,7 @@ def _general_step(
     return moved, stats
 
 
-_Second = tuple[Array, Array, Array, Array, Array]
+_Second = tuple[Array, Array, Array, Array, Array, Array]
 
 
 def _gated(
@@ -233,7 +238,7 @@ def _gated(
 ) -> tuple[Float[Array, " slots"], Bool[Array, ""], Bool[Array, ""]]:
     """The corrected V + Δ_tan + Δ_nor if it does not raise the merit, else the corrected
     V + Δ_nor; whether the tangent part was taken; whether anything was corrected."""
-    values, whole, across, descent = lax.stop_gradient((values, whole, across, descent))
+    rows, values, whole, across, descent = lax.stop_gradient((rows, values, whole, across, descent))
     tolerance, sweeps = options.tolerance, values.shape[0]
     noise = 0.5 * tolerance**2
     before = _merit(rows, values)
@@ -247,7 +252,7 @@ def _gated(
     def otherwise(carry: _Second) -> _Second:
         # All it works on comes from the carry and changes there, or XLA would see that the
         # solver's input is always the same and move the solver out of the loop.
-        _, full, _, whole, across = carry
+        _, full, _, whole, across, _ = carry
         part = jnp.where(_merit(rows, across) > before + noise, values, across)
         wrong = worst(rows, part) > tolerance
         part = nearest_in_sweeps(rows, part, frozen, wrong, sweeps)
@@ -256,13 +261,14 @@ def _gated(
         # Contradictory rows have no projection: then the least broken of what there is.
         least = jnp.where(_merit(rows, exact) <= _merit(rows, full), exact, full)
         best = jnp.where(accepted, least, exact)
-        best = jnp.where(_merit(rows, best) <= before + noise, best, values)
-        return jnp.zeros((), bool), best, jnp.where(accepted, broken, wrong), best, best
+        better = _merit(rows, best) <= before + noise
+        best = jnp.where(better, best, values)
+        return jnp.zeros((), bool), best, jnp.where(accepted, broken, wrong), best, best, better
 
     # A loop of at most one round: under vmap it costs nothing while all first tries are good.
-    start = (~(accepted & settled), full, broken, whole, across)
-    _, final, corrected, _, _ = lax.while_loop(lambda carry: carry[0], otherwise, start)
-    return final, accepted, corrected
+    start = (~(accepted & settled), full, broken, whole, across, jnp.ones((), bool))
+    _, final, corrected, _, _, better = lax.while_loop(lambda carry: carry[0], otherwise, start)
+    return final, accepted & better, corrected
 
 
 def _merit(rows: Rows, values: Array) -> Float[Array, ""]:

@@ -137,3 +137,12 @@ def test_gradient_through_the_solve_is_that_of_finite_differences():
             np.testing.assert_allclose(slope[i], difference, atol=5e-3)
     stopped = jax.grad(partial(loss, through=False), argnums=(0, 1))(*inputs)
     assert all((slope == 0).all() for slope in stopped)
+
+
+def test_numpy_input_is_taken():
+    values, gradient, constraints = smooth_problem()
+    as_numpy = jax.tree.map(np.asarray, (values, gradient, constraints))
+    frozen = np.array([True, False, False, False])
+    plain = step(as_numpy[0], None, as_numpy[1], as_numpy[2], frozen=frozen, bounds_only=False)
+    moved = np.asarray(plain[0])
+    assert moved[0] == values[0] and plain[2].violation_after <= 1e-4
