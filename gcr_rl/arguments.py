@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 
@@ -18,6 +18,7 @@ from gcr_rl.config import (
 )
 
 RunFolder = Annotated[Path, tyro.conf.arg(metavar="RUN")]
+Switch = Annotated[bool, tyro.conf.arg(metavar="BOOL")]
 JsonFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
 
 
@@ -130,3 +131,29 @@ class TheoryArguments:
     """Fewer draws; `--quick` alone means True."""
     json: JsonFile = None
     """Also write the rows to this file."""
+
+
+@dataclass(frozen=True)
+class BenchArguments:
+    """Run a suite: tasks x methods with their seeds, ending in a report.
+
+    Finished jobs are never run again and interrupted ones go on where they stopped: give the
+    same command again. docs/bench.md says what a suite's file holds.
+    """
+
+    suite: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="SUITE")]]
+    """Name of a suite that comes with the library, or a .toml file."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/bench")
+    """The store: a folder with one run folder per job, shared by suites."""
+    scale: Literal["smoke", "cpu", "full"] = "full"
+    """smoke: minutes on two cores; cpu: an hour; full: as published, for a GPU."""
+    jobs: int = 1
+    """Jobs at a time, each in a process of its own."""
+    only: Annotated[str | None, tyro.conf.arg(metavar="PATTERN")] = None
+    """Run the jobs whose key (see --list) matches this pattern."""
+    retry: Switch = False
+    """Also run what failed before, once more."""
+    list: Switch = False
+    """Say how each job stands, and run nothing."""
+    json: JsonFile = None
+    """Also write the jobs, the reports and the failures to this file."""

@@ -17,6 +17,7 @@ from typing import Any
 import tyro
 
 from gcr_rl.arguments import (
+    BenchArguments,
     EvalArguments,
     ListArguments,
     PlayArguments,
@@ -367,6 +368,34 @@ def report(words: list[str]) -> None:
         print(path)
 
 
+def bench(words: list[str]) -> None:
+    """Run a suite of jobs, or what is left of it, and report."""
+    arguments = _parse(BenchArguments, "bench", _switches(words, "--retry", "--list"))
+    check_json_file(arguments.json)
+    _prepare_jax()
+    from gcr_rl.bench import list_suite, run_suite
+
+    place = {"out": arguments.out, "scale": arguments.scale, "only": arguments.only}
+    if arguments.list:
+        write_result(arguments.json, list_suite(arguments.suite, **place))
+        return
+    with _goes_on("bench", words):
+        done = run_suite(arguments.suite, processes=arguments.jobs, retry=arguments.retry, **place)
+    write_result(arguments.json, done)
+    if done["failed"]:
+        raise RunFailed(f"{len(done['failed'])} job(s) failed; --retry runs them again")
+
+
+@contextlib.contextmanager
+def _goes_on(name: str, words: list[str]) -> Iterator[None]:
+    """Say how to go on after an interruption."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = shlex.join(["gcr", name, *words])
+        raise KeyboardInterrupt(f"interrupted; go on with: {again}") from None
+
+
 def theory(words: list[str]) -> None:
     """Measure the paper's guarantees: predicted against measured, one row each."""
     arguments = _parse(TheoryArguments, "theory", _switches(words, "--quick"))
@@ -416,6 +445,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "eval": evaluate,
     "play": play,
     "report": report,
+    "bench": bench,
     "theory": theory,
     "envs": list_envs,
     "methods": list_methods,

@@ -1,0 +1,72 @@
+"""A job: one configuration with all its seeds, keyed by everything that determines its result."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gcr_rl.config import Config
+
+SCHEMA = 1
+"""Part of every key: raised when the same configuration comes to mean another computation."""
+
+_WITHOUT_EFFECT = (("run", "keep"),)
+"""Fields that change what is kept of a run, never its rows."""
+
+_DIGITS = 16
+
+
+@dataclass(frozen=True)
+class Job:
+    """One program to run: a task, a method, their settings and all seeds side by side."""
+
+    config: Config
+    report: str = "report"
+    """Name of the report that shows it."""
+
+    @property
+    def key(self) -> str:
+        """TASK-METHOD-HASH."""
+        return key_of(self.config.to_json())
+
+    @property
+    def name(self) -> str:
+        """For people: the method, the task with its options, the seeds, the steps."""
+        config = self.config
+        options = ", ".join(f"{name}={value}" for name, value in sorted(config.env.items()))
+        task = f"{config.task} ({options})" if options else config.task
+        count = len(config.seeds)
+        seeds = f"seed {config.seeds[0]}" if count == 1 else f"{count} seeds"
+        return f"{config.method} on {task}, {seeds}, {config.steps:,} steps"
+
+    @property
+    def work(self) -> int:
+        """Environment steps over all seeds."""
+        return self.config.steps * len(self.config.seeds)
+
+
+def key_of(config: Mapping[str, Any]) -> str:
+    """SHA-256 of the canonical configuration and the schema, after a readable beginning.
+
+    Canonical: names sorted, numbers by their value (1 and 1.0 are one), without the fields
+    that have no effect on a run's rows.
+    """
+    kept = json.loads(json.dumps(config))
+    for section, name in _WITHOUT_EFFECT:
+        kept.get(section, {}).pop(name, None)
+    text = json.dumps(
+        {"schema": SCHEMA, "config": _by_value(kept)}, sort_keys=True, separators=(",", ":")
+    )
+    digest = hashlib.sha256(text.encode()).hexdigest()[:_DIGITS]
+    begin = re.sub(r"[^A-Za-z0-9._-]", "_", f"{config.get('task')}-{config.get('method')}")
+    return f"{begin[:80]}-{digest}"
+
+
+def _by_value(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {name: _by_value(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_by_value(value) for value in data]
+    return float(data) if isinstance(data, int) and not isinstance(data, bool) else data

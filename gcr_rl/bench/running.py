@@ -1,0 +1,91 @@
+"""From a set of jobs to the end of it: what is left is run, what failed is listed."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from gcr_rl.bench.display import Screen
+from gcr_rl.bench.engine import CommandOf, Display, Engine, Result, run_here
+from gcr_rl.bench.job import Job
+from gcr_rl.bench.processes import run_in_processes
+from gcr_rl.bench.store import Store
+from gcr_rl.errors import InputError
+from gcr_rl.training.progress import Reporter
+
+MOST_PROCESSES = 256
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Keys of the jobs that have a result, and the reasons of those that have none."""
+
+    finished: tuple[str, ...]
+    failed: dict[str, str]
+
+
+def engine_for(processes: int) -> Engine:
+    """This process, or worker processes if there is to be more than one."""
+    if not 1 <= processes <= MOST_PROCESSES:
+        raise InputError("jobs", processes, f"from 1 to {MOST_PROCESSES}")
+    return run_here if processes == 1 else partial(run_in_processes, count=processes)
+
+
+def run_jobs(
+    store: Store,
+    jobs: Iterable[Job],
+    *,
+    engine: Engine = run_here,
+    retry: bool = False,
+    command_of: CommandOf = lambda job: "",
+    after_each: Callable[[], None] = lambda: None,
+) -> Outcome:
+    """Run what is left of ``jobs``: finished ones never again, failed ones only with ``retry``.
+
+    ``after_each`` is called whenever a job has ended.
+    """
+    unique = list({job.key: job for job in jobs}.values())
+    if retry:
+        for job in unique:
+            if store.standing(job.key).status == "failed":
+                store.forgive(job.key)
+    left = [job for job in unique if store.standing(job.key).status in ("waiting", "interrupted")]
+    kept = sum(store.standing(job.key).status == "finished" for job in unique)
+    if left:
+        with Screen(left, kept) as screen:
+            engine(store, left, command_of, _Notified(screen, after_each))
+    return outcome_of(store, unique)
+
+
+def outcome_of(store: Store, jobs: Iterable[Job]) -> Outcome:
+    """How the jobs stand now."""
+    standings = {job.key: store.standing(job.key) for job in jobs}
+    return Outcome(
+        tuple(key for key, standing in standings.items() if standing.status == "finished"),
+        {key: s.reason for key, s in standings.items() if s.status == "failed"},
+    )
+
+
+class _Notified:
+    """A display that also calls a function at the end of each job."""
+
+    def __init__(self, display: Display, after_each: Callable[[], None]) -> None:
+        self._display, self._after_each = display, after_each
+
+    def begin(self, job: Job) -> Reporter:
+        """A job begins."""
+        return self._display.begin(job)
+
+    def end(self, job: Job, result: Result, reason: str) -> None:
+        """A job has ended."""
+        self._display.end(job, result, reason)
+        self._after_each()
+
+    def say(self, message: str) -> None:
+        """One line."""
+        self._display.say(message)
+
+
+def list_failures(jobs: Sequence[Job], failed: dict[str, str]) -> list[str]:
+    """A line for each failed job: what it is, its key and the reason."""
+    names = {job.key: job.name for job in jobs}
+    return [f"failed: {names[key]} [{key}]: {reason}" for key, reason in failed.items()]
