@@ -76,12 +76,14 @@ def nearest_in_sweeps(
     frozen: Bool[Array, " slots"],
     wanted: Bool[Array, ""],
     sweeps: int,
+    only_above: bool = False,
 ) -> Float[Array, " slots"]:
     """The mean of the least feasible point above V and the greatest below, where ``wanted``.
 
     What frozen slots and bounds imply for the others is found first, so that raising never
     passes a ceiling and lowering never a floor. Cycles of discounts below 1 close only in the
-    limit: then something is left over for the exact projection.
+    limit and have no point below at all: then something is left over for the exact projection,
+    and for ``only_above``, which takes the least point above by itself.
     """
     ends = _ends(rows, frozen)
     floor = jnp.where(frozen, values, -jnp.inf)
@@ -90,7 +92,7 @@ def nearest_in_sweeps(
     floor, ceiling = _settle(ends, floor, ceiling, wanted & limited, sweeps)
     above, below = jnp.minimum(values, ceiling), jnp.maximum(values, floor)
     above, below = _settle(ends, above, below, wanted, sweeps)
-    middle = above + 0.5 * (below - above)
+    middle = above if only_above else above + 0.5 * (below - above)
     return jnp.where(wanted & ~frozen & jnp.isfinite(middle), middle, values)
 
 

@@ -258,6 +258,10 @@ def _gated(
         part = nearest_in_sweeps(rows, part, frozen, wrong, sweeps)
         part = jnp.where(accepted, whole, part)
         exact = exactly(rows, part, frozen, worst(rows, part) > tolerance)
+        # The projection is exact to a part of what it had to mend; sweeps close the rest.
+        open_still = worst(rows, exact) > tolerance
+        swept = nearest_in_sweeps(rows, exact, frozen, open_still, 16 * sweeps, only_above=True)
+        exact = jnp.where(_merit(rows, swept) < _merit(rows, exact), swept, exact)
         # Contradictory rows have no projection: then the least broken of what there is.
         least = jnp.where(_merit(rows, exact) <= _merit(rows, full), exact, full)
         best = jnp.where(accepted, least, exact)

@@ -113,6 +113,20 @@ def test_cheapest_setting_is_feasible_too_and_fallback_says_so(problems):
     assert stats.fallback.any()
 
 
+def test_large_values_and_cycles_of_discounts_are_feasible_too(problems):
+    values, gradient, constraints = problems
+    wide = constraints._replace(
+        margin=100 * constraints.margin,
+        discount=jnp.where(constraints.discount > 0, 0.8, 0.0).astype(jnp.float32),
+        mask=constraints.upper != constraints.lower,  # cycles and all
+    )
+    moved, _, stats = run_batch((100 * values, 100 * gradient, wide))
+    assert stats.violation_before.max() > 50
+    assert stats.violation_after.max() <= TOLERANCE
+    for i in range(BATCH):
+        assert broken(moved[i], jax.tree.map(lambda leaf, i=i: leaf[i], wide)) <= TOLERANCE
+
+
 def test_vmap_agrees_with_one_by_one(problems):
     values, gradient, constraints = problems
     together, slack, stats = run_batch(problems)
