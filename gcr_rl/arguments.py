@@ -12,8 +12,10 @@ from gcr_rl.config import (
     LoopConfig,
     NetworkConfig,
     OptimiserConfig,
+    OrderConfig,
     ReplayConfig,
     RunConfig,
+    SymmetryConfig,
     ValueConfig,
 )
 
@@ -50,6 +52,8 @@ class TrainArguments:
     network: NetworkConfig = NetworkConfig()
     optimiser: OptimiserConfig = OptimiserConfig()
     value: ValueConfig = ValueConfig()
+    symmetry: SymmetryConfig = SymmetryConfig()
+    order: OrderConfig = OrderConfig()
     replay: ReplayConfig = ReplayConfig()
     exploration: ExplorationConfig = ExplorationConfig()
     loop: LoopConfig = LoopConfig()
@@ -157,3 +161,41 @@ class BenchArguments:
     """Say how each job stands, and run nothing."""
     json: JsonFile = None
     """Also write the jobs, the reports and the failures to this file."""
+
+
+@dataclass(frozen=True)
+class TuneArguments:
+    """Search for better values of a method on a task, by the committed space of the task.
+
+    Random search, halved over rungs with twice the seeds each; interrupted searches go on with
+    the same command. Numbers that are not given come from the space's file.
+    """
+
+    task: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="TASK")]]
+    """Task name (see `gcr envs`), or gym:ID."""
+    method: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="METHOD")]]
+    """Method name (see `gcr methods`)."""
+    trials: int | None = None
+    """Sets of values that are tried, the present preset included."""
+    seeds: int | None = None
+    """Seeds per trial on the first rung."""
+    rungs: int | None = None
+    """Each further rung halves the trials and doubles their seeds; 1 is plain random search."""
+    first_seed: int = 2_000
+    """The first seed, 1000 or more: lower ones are for what is reported."""
+    search_seed: int = 0
+    """Which values are drawn."""
+    budget_steps: int | None = None
+    """Environment steps per seed; the preset's if not given."""
+    env: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE ...")] = ()
+    """Options of the task."""
+    space: Annotated[str | None, tyro.conf.arg(metavar="FILE")] = None
+    """A .toml file with the space; the task's own if not given."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/tune")
+    """The store of the trials."""
+    jobs: int = 1
+    """Trials at a time, each in a process of its own."""
+    retry: Switch = False
+    """Also run what failed before, once more."""
+    json: JsonFile = None
+    """Also write the ranking to this file."""

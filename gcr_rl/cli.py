@@ -14,8 +14,6 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-import tyro
-
 from gcr_rl.arguments import (
     BenchArguments,
     EvalArguments,
@@ -25,19 +23,17 @@ from gcr_rl.arguments import (
     ResumeArguments,
     TheoryArguments,
     TrainArguments,
+    TuneArguments,
 )
 from gcr_rl.config import Config
 from gcr_rl.errors import InputError, RunFailed, unknown_name
 from gcr_rl.methods import METHODS
 from gcr_rl.presets import preset
 from gcr_rl.results import check_json_file, write_result
+from gcr_rl.words import UsageError, options, parse, switches
 
 BAD_INPUT, FAILED_RUN, INTERRUPTED = 2, 3, 130
 MOST_SEEDS = 10_000
-
-
-class UsageError(Exception):
-    """Words on the command line that no option takes."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -126,36 +122,6 @@ def _overview() -> str:
     return "\n".join([*lines, "", "`gcr COMMAND --help` describes a command."])
 
 
-def _parse(kind: Any, name: str, words: list[str], default: Any = None) -> Any:
-    """tyro's parser; what it would print as a box of errors becomes one line."""
-    errors = io.StringIO()
-    keywords: dict[str, Any] = {} if default is None else {"default": default}
-    try:
-        with contextlib.redirect_stderr(errors):
-            return tyro.cli(
-                kind, prog=f"gcr {name}", args=words,
-                config=(tyro.conf.FlagConversionOff,), **keywords,
-            )  # fmt: skip
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        text = " ".join(re.sub(r"[^\x20-\x7e]|[-+|]{4,}", " ", errors.getvalue()).split())
-        # Drop the box's title, which its text repeats, and the help that follows.
-        text = re.sub(r"^(?:Unrecognized options|Value error|Parsing error|Invalid choice"
-                      r"|Missing argument|Required options) (?=[A-Zi])", "", text)  # fmt: skip
-        text = re.sub(r"(Argument helptext:|For full helptext).*", "", text).strip()
-        raise UsageError(f"{text or shlex.join(words)} (see gcr {name} --help)") from None
-
-
-def _switches(words: list[str], *names: str) -> list[str]:
-    """``words`` in which a switch that stands alone says True."""
-    after = [*words[1:], ""]
-    return [
-        f"{word}=True" if word in names and value not in ("True", "False") else word
-        for word, value in zip(words, after, strict=True)
-    ]
-
-
 def _prepare_jax() -> None:
     """Settings that every command wants, unless the user has set them.
 
@@ -189,43 +155,23 @@ def _train_config(words: list[str]) -> tuple[TrainArguments, Config]:
     """The arguments, with the tuned defaults of the task and method they name."""
     asked = [word for word in words if word not in ("-h", "--help")]
     if not asked:
-        _parse(TrainArguments, "train", ["--help"])
-    first = _parse(TrainArguments, "train", asked)
+        parse(TrainArguments, "train", ["--help"])
+    first = parse(TrainArguments, "train", asked)
     base = preset(first.task, first.method)
     parts = ("network", "optimiser", "value", "replay", "exploration", "loop", "evaluation", "run")
     default = TrainArguments(
         task=first.task, method=first.method, steps=base.steps,
         **{part: getattr(base, part) for part in parts},
     )  # fmt: skip
-    arguments = _parse(TrainArguments, "train", words, default)
+    arguments = parse(TrainArguments, "train", words, default)
     if not 1 <= arguments.seeds <= MOST_SEEDS:
         raise InputError("seeds", arguments.seeds, f"from 1 to {MOST_SEEDS}")
     check_json_file(arguments.json)
     overrides = {part: getattr(arguments, part) for part in parts}
     overrides["steps"] = arguments.steps
     overrides["seeds"] = tuple(range(arguments.first_seed, arguments.first_seed + arguments.seeds))
-    overrides["env"] = {**base.env, **_options(arguments.env)}
+    overrides["env"] = {**base.env, **options(arguments.env)}
     return arguments, preset(first.task, first.method, overrides)
-
-
-def _options(words: Sequence[str]) -> dict[str, Any]:
-    """NAME=VALUE words as a dictionary of numbers, truth values and texts."""
-    options: dict[str, Any] = {}
-    for word in words:
-        name, separator, value = word.partition("=")
-        if not separator or not name:
-            raise InputError("env", word, "NAME=VALUE")
-        options[name] = _value(value)
-    return options
-
-
-def _value(text: str) -> bool | int | float | str:
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text
 
 
 def _claim_folder(name: str) -> Path:
@@ -265,7 +211,7 @@ def _train_or_resume(work: Callable[[], Any], run: Path) -> None:
 
 def resume(words: list[str]) -> None:
     """Continue an unfinished run from its newest checkpoint."""
-    arguments = _parse(ResumeArguments, "resume", words)
+    arguments = parse(ResumeArguments, "resume", words)
     check_json_file(arguments.json)
     _prepare_jax()
     from gcr_rl.training import resume as resume_training
@@ -292,7 +238,7 @@ def _show_summary(run: Path, json_file: Path | None) -> None:
 
 def evaluate(words: list[str]) -> None:
     """Evaluate a run's newest checkpoint afresh."""
-    arguments = _parse(EvalArguments, "eval", words)
+    arguments = parse(EvalArguments, "eval", words)
     check_json_file(arguments.json)
     _prepare_jax()
     from gcr_rl.training import evaluate as evaluate_run
@@ -302,7 +248,7 @@ def evaluate(words: list[str]) -> None:
         run,
         episodes=arguments.episodes,
         epsilon=arguments.epsilon,
-        env=_options(arguments.env),
+        env=options(arguments.env),
         evaluation_seed=arguments.evaluation_seed,
     )
     print(f"{'seed':>6} {'mean return':>12} {'exact':>10} {'worst':>10} {'best':>10}")
@@ -329,7 +275,7 @@ def _loaded(path: Path) -> Any:
 
 def play(words: list[str]) -> None:
     """Draw one greedy episode of a run as a GIF."""
-    arguments = _parse(PlayArguments, "play", words)
+    arguments = parse(PlayArguments, "play", words)
     if arguments.out.exists():
         raise InputError("out", str(arguments.out), "a file that does not exist yet")
     if arguments.out.suffix.lower() != ".gif":
@@ -354,7 +300,7 @@ def play(words: list[str]) -> None:
 
 def report(words: list[str]) -> None:
     """Compare runs: a table, learning curves, and where every number came from."""
-    arguments = _parse(ReportArguments, "report", words)
+    arguments = parse(ReportArguments, "report", words)
     if not arguments.runs:
         raise InputError("runs", "nothing", "one or more run folders")
     _prepare_jax()
@@ -370,7 +316,7 @@ def report(words: list[str]) -> None:
 
 def bench(words: list[str]) -> None:
     """Run a suite of jobs, or what is left of it, and report."""
-    arguments = _parse(BenchArguments, "bench", _switches(words, "--retry", "--list"))
+    arguments = parse(BenchArguments, "bench", switches(words, "--retry", "--list"))
     check_json_file(arguments.json)
     _prepare_jax()
     from gcr_rl.bench import list_suite, run_suite
@@ -386,6 +332,29 @@ def bench(words: list[str]) -> None:
         raise RunFailed(f"{len(done['failed'])} job(s) failed; --retry runs them again")
 
 
+def tune(words: list[str]) -> None:
+    """Search for better values of a method on a task."""
+    arguments = parse(TuneArguments, "tune", switches(words, "--retry"))
+    check_json_file(arguments.json)
+    _prepare_jax()
+    from gcr_rl.bench import tuning
+
+    search = tuning.make_search(
+        arguments.task, arguments.method, trials=arguments.trials, seeds=arguments.seeds,
+        rungs=arguments.rungs, first_seed=arguments.first_seed,
+        search_seed=arguments.search_seed, steps=arguments.budget_steps,
+        env=options(arguments.env), space=arguments.space,
+    )  # fmt: skip
+    with _goes_on("tune", words):
+        trials = tuning.run_search(
+            search, out=arguments.out, processes=arguments.jobs, retry=arguments.retry,
+            command=shlex.join(["gcr", "tune", *words]),
+        )  # fmt: skip
+    print(f"{tuning.format_trials(trials)}\n\n{tuning.format_preset(search, trials[0])}")
+    print(f"store: {arguments.out}")
+    write_result(arguments.json, tuning.result_of(search, trials))
+
+
 @contextlib.contextmanager
 def _goes_on(name: str, words: list[str]) -> Iterator[None]:
     """Say how to go on after an interruption."""
@@ -398,7 +367,7 @@ def _goes_on(name: str, words: list[str]) -> Iterator[None]:
 
 def theory(words: list[str]) -> None:
     """Measure the paper's guarantees: predicted against measured, one row each."""
-    arguments = _parse(TheoryArguments, "theory", _switches(words, "--quick"))
+    arguments = parse(TheoryArguments, "theory", switches(words, "--quick"))
     check_json_file(arguments.json)
     _prepare_jax()
     from gcr_rl.theory import measure
@@ -413,12 +382,12 @@ def theory(words: list[str]) -> None:
 
 def list_envs(words: list[str]) -> None:
     """List the tasks."""
-    arguments = _parse(ListArguments, "envs", words)
+    arguments = parse(ListArguments, "envs", words)
     from gcr_rl.envs import TASKS
 
     for task in TASKS.values():
-        options = " ".join(f"{name}={value}" for name, value in task.options.items())
-        print(f"{task.name:<18} {task.summary}\n{'':<18} options: {options}")
+        known = " ".join(f"{name}={value}" for name, value in task.options.items())
+        print(f"{task.name:<18} {task.summary}\n{'':<18} options: {known}")
     print(f"{'gym:ID':<18} any Gymnasium environment with discrete actions")
     rows = [
         {"name": t.name, "summary": t.summary, "options": t.options, "threshold": t.threshold}
@@ -429,7 +398,7 @@ def list_envs(words: list[str]) -> None:
 
 def list_methods(words: list[str]) -> None:
     """List the methods."""
-    arguments = _parse(ListArguments, "methods", words)
+    arguments = parse(ListArguments, "methods", words)
     for method in METHODS.values():
         print(f"{method.name:<18} {method.summary}")
     rows = [
@@ -446,6 +415,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "play": play,
     "report": report,
     "bench": bench,
+    "tune": tune,
     "theory": theory,
     "envs": list_envs,
     "methods": list_methods,

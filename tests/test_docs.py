@@ -118,9 +118,13 @@ PARSERS = {
     "eval": cli.EvalArguments,
     "play": cli.PlayArguments,
     "report": cli.ReportArguments,
+    "bench": cli.BenchArguments,
+    "tune": cli.TuneArguments,
+    "theory": cli.TheoryArguments,
     "envs": cli.ListArguments,
     "methods": cli.ListArguments,
 }
+SWITCHES = ("--retry", "--list", "--quick")
 
 
 def parse(words: list[str]) -> None:
@@ -136,7 +140,7 @@ def parse(words: list[str]) -> None:
         assert config.task in TASKS or config.task.startswith("gym:")
         assert config.task not in TASKS or set(config.env) <= set(TASKS[config.task].options)
     else:
-        cli._parse(PARSERS[command], command, rest)
+        cli.parse(PARSERS[command], command, cli.switches(rest, *SWITCHES))
 
 
 @pytest.mark.parametrize("page", TESTED, ids=name)

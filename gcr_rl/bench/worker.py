@@ -4,6 +4,7 @@
 and ends, so no worker outlives the process that started it.
 """
 
+import contextlib
 import json
 import os
 import queue
@@ -28,8 +29,9 @@ class _Lines:
 
     def send(self, event: str, **content: Any) -> None:
         """One line."""
-        self._out.write(json.dumps({"event": event, **content}) + "\n")
-        self._out.flush()
+        with contextlib.suppress(OSError):  # nobody listens any more: the input is closed too
+            self._out.write(json.dumps({"event": event, **content}) + "\n")
+            self._out.flush()
 
     def start(self, label: str, step: int, total: int) -> None:
         """The run begins or goes on."""
