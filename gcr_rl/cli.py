@@ -158,7 +158,10 @@ def _train_config(words: list[str]) -> tuple[TrainArguments, Config]:
         parse(TrainArguments, "train", ["--help"])
     first = parse(TrainArguments, "train", asked)
     base = preset(first.task, first.method)
-    parts = ("network", "optimiser", "value", "replay", "exploration", "loop", "evaluation", "run")
+    parts = (
+        "network", "optimiser", "value", "symmetry", "order", "replay", "exploration", "loop",
+        "evaluation", "run",
+    )  # fmt: skip
     default = TrainArguments(
         task=first.task, method=first.method, steps=base.steps,
         **{part: getattr(base, part) for part in parts},

@@ -77,7 +77,6 @@ for _method in ("gcr-hard", "gcr-soft", "sym-only", "logic-only", "no-relabel"):
         "optimiser.schedule": "linear",
         "value.target_rate": 0.02,
         "order.horizons": (5, 20),
-        "replay.learning_starts": 500,
         "exploration.fraction": 0.1,
         "loop.updates": 2,
     }

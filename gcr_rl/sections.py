@@ -127,8 +127,8 @@ class SymmetryConfig:
 
     family: Literal["none", "grounded", "latent"] = "none"
     """grounded certifies transforms of observations; latent learns a bank in feature space."""
-    enforce: Literal["quotient", "reynolds", "loss"] = "quotient"
-    """quotient and reynolds hold exactly, loss pulls softly; read by the grounded family."""
+    enforce: Literal["auto", "quotient", "reynolds", "loss"] = "auto"
+    """quotient and reynolds are exact, loss is soft; auto: reynolds for vectors, else quotient."""
     relabel: bool = True
     """Rename actions with each transform; off is the ablation that leaves them as they are."""
     coefficient: float = 1.0
@@ -139,7 +139,7 @@ class SymmetryConfig:
     """Newest transitions that a check of the certificates reads."""
     first_check: int = 500
     """Environment steps before the first check; later ones come at ends of logging intervals."""
-    pause: int = 500
+    pause: int = 400
     """Least environment steps between two checks; the pause grows while nothing changes."""
     longest_pause: int = 50_000
     """Largest pause between two checks."""

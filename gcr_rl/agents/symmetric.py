@@ -62,12 +62,16 @@ def at_level(group: Group | SortingGroup, level: int) -> Group | SortingGroup:
 
 
 def make_enforcer(
-    vocabulary: Vocabulary | None, how: Literal["quotient", "reynolds", "loss"]
+    vocabulary: Vocabulary | None, how: Literal["auto", "quotient", "reynolds", "loss"]
 ) -> Callable[[QNetwork, PyTree, int], QFunction]:
     """(network, group, level) -> the Q function that is trained and acted with.
 
     Swaps of blocks are sorted whatever ``how`` says: their mean would have n! terms.
     """
+    if how == "auto":
+        # On numbers the canonical member jumps with its hash, and a network would have to follow.
+        is_vector = vocabulary is not None and len(vocabulary.shape) == 1
+        how = "reynolds" if is_vector else "quotient"
     fold = make_fold(vocabulary) if vocabulary is not None and how == "reynolds" else None
 
     def enforced(network: QNetwork, group: PyTree, level: int) -> QFunction:
