@@ -28,6 +28,7 @@ from gcr_rl.bench.tables import (
 from gcr_rl.config import Config
 from gcr_rl.envs.external import is_external
 from gcr_rl.errors import InputError
+from gcr_rl.methods import METHODS
 from gcr_rl.presets import preset
 
 SCALES = ("smoke", "cpu", "full")
@@ -132,13 +133,30 @@ def _expand(where: str, table: Mapping[str, Any]) -> list[Job]:
         if name in overrides:
             raise InputError(f"{where}.overrides", name, "a field that the experiment lacks")
     jobs = []
-    for task in as_texts(f"{where}.tasks", table.get("tasks")):
+    methods = _named(f"{where}.methods", table.get("methods"), METHODS)
+    for task in _named(f"{where}.tasks", table.get("tasks"), envs.TASKS):
         steps = _steps_of(where, table.get("steps"), task)
         for options in _grid(as_table(f"{where}.env", table.get("env", {}))):
-            for method in as_texts(f"{where}.methods", table.get("methods")):
+            for method in methods:
                 changes = {**overrides, "seeds": tuple(range(first, first + count))} | steps
                 jobs.append(Job(_resolve(where, task, method, options, changes), report))
     return jobs
+
+
+def _named(where: str, value: object, known: Iterable[str]) -> list[str]:
+    """The names in a list; ``*`` in one stands for known names, ``!`` before one takes out."""
+    names: list[str] = []
+    every = list(known)
+    for word in as_texts(where, value):
+        pattern = word.removeprefix("!")
+        found = fnmatch.filter(every, pattern) if set(pattern) & set("*?[") else [pattern]
+        if not found:
+            raise InputError(where, word, f"a pattern of {', '.join(every)}")
+        if word.startswith("!"):
+            names = [name for name in names if name not in found]
+        else:
+            names += [name for name in found if name not in names]
+    return names
 
 
 def _steps_of(where: str, steps: object, task: str) -> dict[str, int]:

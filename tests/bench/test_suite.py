@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from gcr_rl.bench import Job, key_of, load_suite, select, suite_names
 from gcr_rl.bench.suite import FIRST_TUNING_SEED, SCALES
 from gcr_rl.config import dotted_names
+from gcr_rl.envs import TASKS
 from gcr_rl.errors import InputError
+from gcr_rl.methods import METHODS
 from gcr_rl.presets import preset
 
 BASE = preset("NoisyRPSChain", "gcr", {"env": {"eta": 0.1}, "seeds": (0, 1)})
@@ -122,6 +124,14 @@ def test_jobs_are_chosen_by_word_or_pattern(tmp_path):
         select(jobs, "Pong")
 
 
+def test_names_may_be_patterns(tmp_path):
+    text = SMALL.replace('"Probe-TwoState"', '"Probe-*", "!Probe-C*"')
+    suite = load_suite(suite_file(tmp_path, text.replace('"ddqn"', '"ddqn", "*dqn"')))
+    probes = {name for name in TASKS if name.startswith("Probe-")} - {"Probe-C4", "Probe-Cycle"}
+    assert {job.config.task for job in suite.jobs} == probes
+    assert {job.config.method for job in suite.jobs} == {n for n in METHODS if n.endswith("dqn")}
+
+
 SMALL = """
 [[experiment]]
 tasks = ["Probe-TwoState"]
@@ -138,6 +148,7 @@ seeds = 2
         (("seeds = 2", f"seeds = {FIRST_TUNING_SEED + 1}"), "seeds below 1000"),
         (('"ddqn"', '"ddqq"'), "did you mean 'ddqn'"),
         (('"ddqn"', '"ddqn", "ddqn"'), "each name once"),
+        (('"ddqn"', '"ddqx*"'), "a pattern of dqn, ddqn"),
         (('"Probe-TwoState"', '"Probe-TwoStat"'), "did you mean 'Probe-TwoState'"),
         (("seeds = 2", "seeds = 2\nenv = { horizn = 3 }"), "'horizn'"),
         (("seeds = 2", "seeds = 2\nenv = { horizon = 0 }"), "1 to 1000000"),
