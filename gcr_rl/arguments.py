@@ -137,16 +137,14 @@ class TheoryArguments:
     """Also write the rows to this file."""
 
 
-@dataclass(frozen=True)
-class BenchArguments:
-    """Run a suite: tasks x methods with their seeds, ending in a report.
+@dataclass(frozen=True, kw_only=True)
+class PaperArguments:
+    """Run the paper's experiments, every figure and table: the suite `paper`.
 
     Finished jobs are never run again and interrupted ones go on where they stopped: give the
-    same command again. docs/bench.md says what a suite's file holds.
+    same command again.
     """
 
-    suite: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="SUITE")]]
-    """Name of a suite that comes with the library, or a .toml file."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/bench")
     """The store: a folder with one run folder per job, shared by suites."""
     scale: Literal["smoke", "cpu", "full"] = "full"
@@ -161,6 +159,18 @@ class BenchArguments:
     """Say how each job stands, and run nothing."""
     json: JsonFile = None
     """Also write the jobs, the reports and the failures to this file."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchArguments(PaperArguments):
+    """Run a suite: tasks x methods with their seeds, ending in a report.
+
+    Finished jobs are never run again and interrupted ones go on where they stopped: give the
+    same command again. docs/bench.md says what a suite's file holds.
+    """
+
+    suite: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="SUITE")]]
+    """Name of a suite that comes with the library, or a .toml file."""
 
 
 @dataclass(frozen=True)

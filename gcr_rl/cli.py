@@ -18,6 +18,7 @@ from gcr_rl.arguments import (
     BenchArguments,
     EvalArguments,
     ListArguments,
+    PaperArguments,
     PlayArguments,
     ReportArguments,
     ResumeArguments,
@@ -320,16 +321,28 @@ def report(words: list[str]) -> None:
 def bench(words: list[str]) -> None:
     """Run a suite of jobs, or what is left of it, and report."""
     arguments = parse(BenchArguments, "bench", switches(words, "--retry", "--list"))
+    _run_suite(arguments.suite, arguments, ["bench", *words])
+
+
+def paper(words: list[str]) -> None:
+    """Run the paper's experiments, or what is left of them, and report."""
+    arguments = parse(PaperArguments, "paper", switches(words, "--retry", "--list"))
+    _run_suite("paper", arguments, ["paper", *words])
+
+
+def _run_suite(suite: str, arguments: PaperArguments, command: list[str]) -> None:
     check_json_file(arguments.json)
     _prepare_jax()
     from gcr_rl.bench import list_suite, run_suite
 
-    place = {"out": arguments.out, "scale": arguments.scale, "only": arguments.only}
+    out, scale, only = arguments.out, arguments.scale, arguments.only
     if arguments.list:
-        write_result(arguments.json, list_suite(arguments.suite, **place))
+        write_result(arguments.json, list_suite(suite, out=out, scale=scale, only=only))
         return
-    with _goes_on("bench", words):
-        done = run_suite(arguments.suite, processes=arguments.jobs, retry=arguments.retry, **place)
+    with _goes_on(command):
+        done = run_suite(
+            suite, out=out, scale=scale, only=only, processes=arguments.jobs, retry=arguments.retry
+        )
     write_result(arguments.json, done)
     if done["failed"]:
         raise RunFailed(f"{len(done['failed'])} job(s) failed; --retry runs them again")
@@ -348,7 +361,7 @@ def tune(words: list[str]) -> None:
         search_seed=arguments.search_seed, steps=arguments.budget_steps,
         env=options(arguments.env), space=arguments.space,
     )  # fmt: skip
-    with _goes_on("tune", words):
+    with _goes_on(["tune", *words]):
         trials = tuning.run_search(
             search, out=arguments.out, processes=arguments.jobs, retry=arguments.retry,
             command=shlex.join(["gcr", "tune", *words]),
@@ -359,12 +372,12 @@ def tune(words: list[str]) -> None:
 
 
 @contextlib.contextmanager
-def _goes_on(name: str, words: list[str]) -> Iterator[None]:
+def _goes_on(command: list[str]) -> Iterator[None]:
     """Say how to go on after an interruption."""
     try:
         yield
     except KeyboardInterrupt:
-        again = shlex.join(["gcr", name, *words])
+        again = shlex.join(["gcr", *command])
         raise KeyboardInterrupt(f"interrupted; go on with: {again}") from None
 
 
@@ -418,6 +431,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "play": play,
     "report": report,
     "bench": bench,
+    "paper": paper,
     "tune": tune,
     "theory": theory,
     "envs": list_envs,

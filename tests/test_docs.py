@@ -119,6 +119,7 @@ PARSERS = {
     "play": cli.PlayArguments,
     "report": cli.ReportArguments,
     "bench": cli.BenchArguments,
+    "paper": cli.PaperArguments,
     "tune": cli.TuneArguments,
     "theory": cli.TheoryArguments,
     "envs": cli.ListArguments,
