@@ -27,7 +27,7 @@ TESTED = (
     *(
         DOCS / f"{name}.md"
         for name in (
-            "agents", "architecture", "cli", "configuration", "first-run", "index", "install",
+            "agents", "architecture", "bench", "cli", "configuration", "first-run", "index", "install",
             "networks", "paper", "replay", "rooms", "training",
         )
     ),
