@@ -9,9 +9,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-METHODS = ("ddqn", "dqn")
+METHODS = ("ddqn", "gcr-hard")
 FOLDER = Path("runs/demo")
-OPTIONS = ["RotMirrorGrid", "--steps", "12000", "--seeds", "6", "--evaluation.every", "1000"]
+# Less than the presets' budget, network and updates, and the same for both: two cores, minutes.
+OPTIONS = """RotMirrorGrid --steps 12000 --seeds 4 --network.hidden 128 128 --loop.updates 1
+--exploration.fraction 0.5 --evaluation.every 1000""".split()
 
 
 def command_for(method: str) -> list[str] | None:
