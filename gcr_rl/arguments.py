@@ -209,3 +209,17 @@ class TuneArguments:
     """Also run what failed before, once more."""
     json: JsonFile = None
     """Also write the ranking to this file."""
+
+
+@dataclass(frozen=True)
+class WatchArguments:
+    """Show how a run or a suite stands while it trains: steps, returns, time left."""
+
+    place: tyro.conf.Positional[Annotated[str, tyro.conf.arg(metavar="RUN|SUITE")]]
+    """A run folder, a store, or the name of a suite that runs in the store."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/bench")
+    """The store of the suite."""
+    interval: float = 2.0
+    """Seconds between two looks."""
+    once: Switch = False
+    """Print how things stand, and end."""

@@ -25,6 +25,7 @@ from gcr_rl.arguments import (
     TheoryArguments,
     TrainArguments,
     TuneArguments,
+    WatchArguments,
 )
 from gcr_rl.config import Config
 from gcr_rl.errors import InputError, RunFailed, unknown_name
@@ -339,10 +340,10 @@ def _run_suite(suite: str, arguments: PaperArguments, command: list[str]) -> Non
     if arguments.list:
         write_result(arguments.json, list_suite(suite, out=out, scale=scale, only=only))
         return
-    with _goes_on(command):
-        done = run_suite(
-            suite, out=out, scale=scale, only=only, processes=arguments.jobs, retry=arguments.retry
-        )
+    done = run_suite(
+        suite, out=out, scale=scale, only=only, processes=arguments.jobs,
+        retry=arguments.retry, command=shlex.join(["gcr", *command]),
+    )  # fmt: skip
     write_result(arguments.json, done)
     if done["failed"]:
         raise RunFailed(f"{len(done['failed'])} job(s) failed; --retry runs them again")
@@ -361,24 +362,24 @@ def tune(words: list[str]) -> None:
         search_seed=arguments.search_seed, steps=arguments.budget_steps,
         env=options(arguments.env), space=arguments.space,
     )  # fmt: skip
-    with _goes_on(["tune", *words]):
-        trials = tuning.run_search(
-            search, out=arguments.out, processes=arguments.jobs, retry=arguments.retry,
-            command=shlex.join(["gcr", "tune", *words]),
-        )  # fmt: skip
+    trials = tuning.run_search(
+        search, out=arguments.out, processes=arguments.jobs, retry=arguments.retry,
+        command=shlex.join(["gcr", "tune", *words]),
+    )  # fmt: skip
     print(f"{tuning.format_trials(trials)}\n\n{tuning.format_preset(search, trials[0])}")
     print(f"store: {arguments.out}")
     write_result(arguments.json, tuning.result_of(search, trials))
 
 
-@contextlib.contextmanager
-def _goes_on(command: list[str]) -> Iterator[None]:
-    """Say how to go on after an interruption."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        again = shlex.join(["gcr", *command])
-        raise KeyboardInterrupt(f"interrupted; go on with: {again}") from None
+def watch(words: list[str]) -> None:
+    """Show how a run or a suite stands while it trains."""
+    arguments = parse(WatchArguments, "watch", switches(words, "--once"))
+    _prepare_jax()
+    from gcr_rl.bench.watch import watch as watch_runs
+
+    watch_runs(
+        arguments.place, store=arguments.out, interval=arguments.interval, once=arguments.once
+    )
 
 
 def theory(words: list[str]) -> None:
@@ -433,6 +434,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "bench": bench,
     "paper": paper,
     "tune": tune,
+    "watch": watch,
     "theory": theory,
     "envs": list_envs,
     "methods": list_methods,

@@ -27,8 +27,8 @@ TESTED = (
     *(
         DOCS / f"{name}.md"
         for name in (
-            "agents", "architecture", "bench", "cli", "configuration", "first-run", "index", "install",
-            "networks", "paper", "replay", "rooms", "training",
+            "agents", "architecture", "bench", "cli", "configuration", "first-run", "index",
+            "install", "networks", "paper", "replay", "rooms", "training",
         )
     ),
 )  # fmt: skip
@@ -121,11 +121,12 @@ PARSERS = {
     "bench": cli.BenchArguments,
     "paper": cli.PaperArguments,
     "tune": cli.TuneArguments,
+    "watch": cli.WatchArguments,
     "theory": cli.TheoryArguments,
     "envs": cli.ListArguments,
     "methods": cli.ListArguments,
 }
-SWITCHES = ("--retry", "--list", "--quick")
+SWITCHES = ("--retry", "--list", "--quick", "--once")
 
 
 def parse(words: list[str]) -> None:

@@ -38,10 +38,12 @@ def run_jobs(
     retry: bool = False,
     command_of: CommandOf = lambda job: "",
     after_each: Callable[[], None] = lambda: None,
+    command: str = "",
 ) -> Outcome:
     """Run what is left of ``jobs``: finished ones never again, failed ones only with ``retry``.
 
-    ``after_each`` is called whenever a job has ended.
+    ``after_each`` is called whenever a job has ended; ``command`` is what a person who
+    interrupts it is told to go on with.
     """
     unique = list({job.key: job for job in jobs}.values())
     if retry:
@@ -51,8 +53,12 @@ def run_jobs(
     left = [job for job in unique if store.standing(job.key).status in ("waiting", "interrupted")]
     kept = sum(store.standing(job.key).status == "finished" for job in unique)
     if left:
-        with Screen(left, kept) as screen:
-            engine(store, left, command_of, _Notified(screen, after_each))
+        try:
+            with Screen(left, kept) as screen:
+                engine(store, left, command_of, _Notified(screen, after_each))
+        except KeyboardInterrupt:
+            again = f"; go on with: {command}" if command else ""
+            raise KeyboardInterrupt(f"interrupted{again}") from None
     return outcome_of(store, unique)
 
 

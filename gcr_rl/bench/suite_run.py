@@ -23,10 +23,12 @@ def run_suite(
     processes: int = 1,
     only: str | None = None,
     retry: bool = False,
+    command: str = "",
 ) -> dict[str, Any]:
     """Bring a suite to its end and report on it; the same call goes on after an interruption.
 
-    Returns what `--json` writes: the index, the reports and the failures.
+    ``command`` is what a person who interrupts it is told to go on with. Returns what
+    `--json` writes: the index, the reports and the failures.
     """
     suite, store, engine = load_suite(name, scale), Store(out), engine_for(processes)
     chosen = select(suite.jobs, only)
@@ -42,8 +44,9 @@ def run_suite(
 
     write_index()
     outcome = run_jobs(
-        store, chosen, engine=engine, retry=retry, command_of=command_of, after_each=write_index
-    )
+        store, chosen, engine=engine, retry=retry, command_of=command_of,
+        after_each=write_index, command=command,
+    )  # fmt: skip
     write_index()
     reports = _write_reports(store, suite)
     for line in list_failures(chosen, outcome.failed):

@@ -157,8 +157,9 @@ def run_search(
         seeds = search.seeds_of(rung)
         jobs = {trial.number: search.job(trial, seeds) for trial in alive if not trial.reason}
         outcome = run_jobs(
-            store, jobs.values(), engine=engine, retry=retry, command_of=lambda job: command
-        )
+            store, jobs.values(), engine=engine, retry=retry,
+            command_of=lambda job: command, command=command,
+        )  # fmt: skip
         measured = [
             _measured(store, trial, jobs[trial.number], outcome.failed)
             if trial.number in jobs

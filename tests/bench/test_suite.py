@@ -185,3 +185,12 @@ def test_an_experiment_twice_is_one_set_of_jobs(tmp_path):
 def test_every_suite_of_the_library_expands(name, scale):
     suite = load_suite(name, scale)
     assert suite.jobs and len({(job.report, job.key) for job in suite.jobs}) == len(suite.jobs)
+
+
+def test_the_example_of_the_page_is_a_suite(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "bench.md").read_text()
+    example = page.split("## A suite's file")[1].split("```toml\n")[1].split("```")[0]
+    suite = load_suite(suite_file(tmp_path, example))
+    assert len(suite.jobs) == 4 and {job.report for job in suite.jobs} == {"noise"}
+    listed = page.split("| suite | what |")[1].split("## ")[0]
+    assert all(f"| `{name}` |" in listed for name in suite_names())

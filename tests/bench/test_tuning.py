@@ -3,6 +3,7 @@
 import json
 import math
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -219,3 +220,10 @@ def test_gcr_tune_runs_and_goes_on(tmp_path, capsys):
     assert capsys.readouterr().out == first
     assert (runs[1] / "provenance.json").read_text() == started
     assert json.loads(started)["command"].startswith("gcr tune Probe-TwoState ddqn")
+
+
+def test_the_example_of_the_page_is_a_space():
+    page = (Path(__file__).parents[2] / "docs" / "bench.md").read_text()
+    example = page.split("## Tuning")[1].split("```toml\n")[1].split("```")[0]
+    space = parse_space(tomllib.loads(example), Path("bench.md"), "gcr-hard")
+    assert "order.horizons" in space.ranges and space.trials == 24
