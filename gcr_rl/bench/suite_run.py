@@ -43,11 +43,13 @@ def run_suite(
             store.write_index(suite.label, _about(suite, name), suite.jobs)
 
     write_index()
-    outcome = run_jobs(
-        store, chosen, engine=engine, retry=retry, command_of=command_of,
-        after_each=write_index, command=command,
-    )  # fmt: skip
-    write_index()
+    try:
+        outcome = run_jobs(
+            store, chosen, engine=engine, retry=retry, command_of=command_of,
+            after_each=write_index, command=command,
+        )  # fmt: skip
+    finally:
+        write_index()
     reports = _write_reports(store, suite)
     for line in list_failures(chosen, outcome.failed):
         print(line)
