@@ -124,3 +124,18 @@ def test_a_worker_that_is_killed_fails_its_job_alone(whole, tmp_path):
              "--out", str(store), "--retry"]  # fmt: skip
     assert subprocess.run(again, capture_output=True, check=False).returncode == 0
     assert table_of(store) == table_of(whole / "store")
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_suite_that_is_asked_to_stop_saves_what_it_has(whole, tmp_path, processes):
+    store = tmp_path / "store"
+    process = bench(whole / "small.toml", store, processes)
+    while not progress_of(store):
+        time.sleep(0.01)
+        assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait() == 130
+    stopped = [path for path in store.glob("jobs/*") if not (path / "summary.json").exists()]
+    assert stopped and not (store / "failures").exists()
+    assert bench(whole / "small.toml", store, processes).wait() == 0
+    assert table_of(store) == table_of(whole / "store")
