@@ -182,7 +182,7 @@ def sample(
     rows, environments = state.ring.rows.action.shape
     mass = total(state.tree)
     leaf, priority = find(state.tree, stratified(bits) * mass)
-    # Nothing can be drawn before there is a start; the first row then stands in, as in uniform.
+    # Before there is a start (see ``can_sample``) the search ends in the padding.
     leaf = jnp.minimum(leaf, rows * environments - 1)
     starts = jnp.maximum(state.ring.size - length + 1, 1) * environments
     row = (leaf[:, None] // environments + jnp.arange(length)) % rows
