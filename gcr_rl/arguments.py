@@ -104,6 +104,23 @@ class PlayArguments:
 
 
 @dataclass(frozen=True)
+class InspectArguments:
+    """Show a run's diagnostics; draw its group, the order of a batch and, on grids, its values.
+
+    Numbers come from the run's rows, drawings from its newest checkpoint.
+    """
+
+    run: tyro.conf.Positional[RunFolder]
+    """Folder of the run."""
+    seed: int | None = None
+    """Show this seed alone; without it means over seeds, and drawings of the first one."""
+    out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("inspection")
+    """Folder for the drawings and inspection.json; only an inspection's files are replaced."""
+    json: JsonFile = None
+    """Also write the numbers to this file."""
+
+
+@dataclass(frozen=True)
 class ReportArguments:
     """Compare runs: a table, learning curves, and where every number came from."""
 

@@ -17,6 +17,7 @@ from typing import Any
 from gcr_rl.arguments import (
     BenchArguments,
     EvalArguments,
+    InspectArguments,
     ListArguments,
     PaperArguments,
     PlayArguments,
@@ -112,15 +113,10 @@ def _dispatch(words: list[str]) -> None:
 
 
 def _overview() -> str:
-    lines = [
-        "Value learning that respects symmetry and order.",
-        "",
-        "usage: gcr COMMAND [options]",
-        "",
-    ]
+    lines = ["Value learning that respects symmetry and order.", ""]
+    lines += ["usage: gcr COMMAND [options]", ""]
     for name, command in COMMANDS.items():
-        summary = (command.__doc__ or "").split("\n")[0]
-        lines.append(f"  {name:<9} {summary}")
+        lines.append(f"  {name:<9} {(command.__doc__ or '?').splitlines()[0]}")
     return "\n".join([*lines, "", "`gcr COMMAND --help` describes a command."])
 
 
@@ -259,10 +255,8 @@ def evaluate(words: list[str]) -> None:
     print(f"{'seed':>6} {'mean return':>12} {'exact':>10} {'worst':>10} {'best':>10}")
     for row in rows:
         exact = "-" if row["exact_return"] is None else f"{row['exact_return']:.4g}"
-        worst, best = min(row["returns"]), max(row["returns"])
-        print(
-            f"{row['seed']:>6} {row['mean_return']:>12.4g} {exact:>10} {worst:>10.4g} {best:>10.4g}"
-        )
+        extremes = f"{min(row['returns']):>10.4g} {max(row['returns']):>10.4g}"
+        print(f"{row['seed']:>6} {row['mean_return']:>12.4g} {exact:>10} {extremes}")
     write_result(arguments.json, {"run": str(arguments.run), "rows": rows})
 
 
@@ -301,6 +295,16 @@ def play(words: list[str]) -> None:
             "out", str(arguments.out), f"a .gif that can be written ({error})"
         ) from None
     print(f"{len(frames) - 1} steps: {arguments.out}")
+
+
+def inspect(words: list[str]) -> None:
+    """Show a run's diagnostics; draw its group, its order and its values."""
+    arguments = parse(InspectArguments, "inspect", words)
+    check_json_file(arguments.json)
+    _prepare_jax()
+    from gcr_rl.inspection import inspect_and_show
+
+    write_result(arguments.json, inspect_and_show(arguments.run, arguments.seed, arguments.out))
 
 
 def report(words: list[str]) -> None:
@@ -430,6 +434,7 @@ COMMANDS: dict[str, Callable[[list[str]], None]] = {
     "resume": resume,
     "eval": evaluate,
     "play": play,
+    "inspect": inspect,
     "report": report,
     "bench": bench,
     "paper": paper,

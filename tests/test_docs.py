@@ -117,6 +117,7 @@ PARSERS = {
     "resume": cli.ResumeArguments,
     "eval": cli.EvalArguments,
     "play": cli.PlayArguments,
+    "inspect": cli.InspectArguments,
     "report": cli.ReportArguments,
     "bench": cli.BenchArguments,
     "paper": cli.PaperArguments,
