@@ -69,6 +69,24 @@ TASK_PRESETS["CartPole-v1"] = TASK_PRESETS["CartPole"]
 for _probe in ("TwoState", "C4", "D4", "Order", "Cycle", "NoSymmetry"):
     TASK_PRESETS[f"Probe-{_probe}"] = {"steps": 10_000}
 
+# Sizes and rates of the DQN in the MinAtar paper (arXiv:1903.03176), not tuned here.
+for _game in ("Breakout", "Asterix", "Freeway", "SpaceInvaders"):
+    TASK_PRESETS[f"MinAtar-{_game}"] = {
+        "steps": 1_000_000,
+        "network.encoder": "cnn",
+        "network.hidden": (128,),
+        "network.channels": (16,),
+        "network.strides": (1,),
+        "optimiser.learning_rate": 2.5e-4,
+        "value.target_period": 1_000,
+        "replay.capacity": 100_000,
+        "replay.batch_size": 32,
+        "replay.learning_starts": 5_000,
+        "exploration.end": 0.1,
+        "exploration.fraction": 0.1,
+        "evaluation.every": 50_000,
+    }
+
 METHOD_PRESETS: dict[tuple[str, str], dict[str, Any]] = {}
 for _method in ("gcr-hard", "gcr-soft", "sym-only", "logic-only", "no-relabel"):
     METHOD_PRESETS["RotMirrorGrid", _method] = {

@@ -22,13 +22,13 @@ ObservationKind = Literal["vector", "grid", "image"]
 
 @dataclass(frozen=True)
 class Task:
-    """A task's definition; ``threshold`` is the raw return of steps-to-threshold."""
+    """A task's definition; ``threshold`` is the raw return of steps-to-threshold, if it has one."""
 
     name: str
     summary: str
     paper_id: str
     options: dict[str, Any] = field(hash=False)
-    threshold: float
+    threshold: float | None
     budget: int
     observation_kind: ObservationKind
     maker: str
@@ -56,6 +56,19 @@ def _probe(name: str, function: str, summary: str, threshold: float, kind: str) 
         budget=10_000,
         observation_kind="grid" if kind == "grid" else "vector",
         maker=f"probes:{function}",
+    )
+
+
+def _minatar(game: str, summary: str, horizon: int = 1_000) -> Task:
+    return Task(
+        name=f"MinAtar-{game}",
+        summary=f"gymnax's MinAtar: {summary}",
+        paper_id="",
+        options={"horizon": horizon},
+        threshold=None,  # no optimum is known, and none is agreed upon
+        budget=1_000_000,
+        observation_kind="grid",
+        maker=f"minatar:{game}",
     )
 
 
@@ -111,6 +124,10 @@ TASKS: dict[str, Task] = {
         _probe("Probe-Order", "known_order", "4x4 lattice, a partial order", -5.08, "vector"),
         _probe("Probe-Cycle", "injected_cycle", "ring of equals, cyclic evidence", 0.97, "vector"),
         _probe("Probe-NoSymmetry", "no_symmetry", "5x5 grid without symmetry", -4.44, "grid"),
+        _minatar("Breakout", "a paddle, a ball, bricks"),
+        _minatar("Asterix", "collect gold, avoid enemies"),
+        _minatar("Freeway", "cross a road of eight lanes", 2_500),
+        _minatar("SpaceInvaders", "shoot descending aliens"),
     )
 }
 

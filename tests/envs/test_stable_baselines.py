@@ -17,7 +17,7 @@ def test_dqn_trains(name):
     )
     agent = baselines.DQN(
         "MlpPolicy",
-        gymnasium.make(f"gcr_rl/{name}-v0"),
+        gymnasium.make(f"gcr_rl/{name}-v0", horizon=min(TASKS[name].options["horizon"], 1_000)),
         learning_starts=100,
         buffer_size=2_000,
         seed=0,

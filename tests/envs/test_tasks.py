@@ -60,11 +60,19 @@ def test_options_reach_the_environment(name):
     assert chosen.summary and "\n" not in chosen.summary and chosen.budget > 0
 
 
-@pytest.mark.parametrize("name", [name for name in TASKS if name != "CartPole"])
+@pytest.mark.parametrize(
+    "name", [name for name, known in TASKS.items() if known.threshold and name != "CartPole"]
+)
 def test_threshold_is_nine_tenths_of_the_way_from_random_to_optimal(name):
     chosen = task(name)
     optimal, at_random = chosen.optimal_return(), chosen.random_return()
     assert chosen.threshold == pytest.approx(at_random + 0.9 * (optimal - at_random), abs=0.0051)
+
+
+def test_only_minatar_has_no_threshold():
+    missing = {name for name, known in TASKS.items() if known.threshold is None}
+    assert missing == {name for name in TASKS if name.startswith("MinAtar-")}
+    assert len(missing) == 4
 
 
 def test_cartpole_keeps_gymnasiums_threshold_and_horizon():
