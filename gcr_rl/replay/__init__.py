@@ -1,6 +1,24 @@
 """Experience memory that lives on the device."""
 
+from gcr_rl.replay.prioritised import (
+    Draw,
+    PrioritisedReplay,
+    PrioritisedState,
+    beta_at,
+    make_prioritised,
+)
 from gcr_rl.replay.segments import n_step_return
 from gcr_rl.replay.uniform import Replay, ReplayState, make_replay, make_uniform
 
-__all__ = ["Replay", "ReplayState", "make_replay", "make_uniform", "n_step_return"]
+__all__ = [
+    "Draw",
+    "PrioritisedReplay",
+    "PrioritisedState",
+    "Replay",
+    "ReplayState",
+    "beta_at",
+    "make_prioritised",
+    "make_replay",
+    "make_uniform",
+    "n_step_return",
+]
