@@ -34,8 +34,9 @@ def hasse_figure(order: SlotOrder, title: str) -> Figure:
     Nodes that are compared with nothing stand in rows of their own underneath.
     """
     place, size, alone = _places(order)
-    width = max(5.0, 0.55 * (np.ptp(place[:, 0]) + 1))
-    figure = Figure(figsize=(width, 1.6 + 0.75 * (np.ptp(place[:, 1]) + 1)), layout="constrained")
+    across, down = np.ptp(place, axis=0) + 1
+    size_of = (max(5.0, 0.55 * across), max(3.2, 1.6 + 0.75 * down))
+    figure = Figure(figsize=size_of, layout="constrained")
     axes = figure.add_subplot()
     for upper, lower in order.poset.hasse():
         axes.plot(*place[[upper, lower]].T, color=_QUIET, linewidth=0.9, zorder=1)

@@ -63,7 +63,7 @@ def seeds_table(series: Mapping[int, Mapping[str, Series]]) -> Table:
     names = [name for name in _PER_SEED if any(name in found for found in series.values())]
     for better, other in (("exact_return", "mean_return"), ("td_loss", "loss")):
         if better in names:
-            names.remove(other)
+            names = [name for name in names if name != other]
     table = Table(title="last row of each seed", title_justify="left")
     table.add_column("seed", justify="right")
     for name in names:
