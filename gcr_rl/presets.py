@@ -45,6 +45,7 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
     },
     "ButtonPermutation": {
         "steps": 100_000,
+        "network.encoder": "mlp",
         "network.hidden": (128,),
         "replay.capacity": 50_000,
         "exploration.end": 0.05,

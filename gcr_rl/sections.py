@@ -162,8 +162,8 @@ class OrderConfig:
     coefficient: float = 1.0
     """Weight of the order loss on the soft route; 0 switches the order off on either route."""
     horizons: tuple[int, ...] = (10,)
-    """Steps after which a return is bootstrapped into a bound (returns)."""
-    noise_z: float = 1.0
+    """Steps after which a return is bootstrapped into a bound; they take turns (returns)."""
+    noise_z: float = 3.0
     """Standard deviations of measured transition noise by which a bound is lowered (returns)."""
     dag: bool = True
     """Keep comparisons only as far as they close no cycle, the heaviest first (nudge)."""

@@ -16,7 +16,7 @@ from gcr_rl.agents.symmetric import NOTHING, at_level, random_image
 from gcr_rl.config import Config
 from gcr_rl.losses import pick, regression_loss, return_bound, td_target
 from gcr_rl.networks import QNetwork
-from gcr_rl.replay import n_step_return
+from gcr_rl.replay import n_step_return, return_over
 from gcr_rl.symmetry import Group
 from gcr_rl.symmetry.quotient import QFunction
 from gcr_rl.types import Segment
@@ -30,6 +30,15 @@ class Known(NamedTuple):
     target: PyTree
     group: PyTree
     noise: Any
+
+
+class Slots(NamedTuple):
+    """The value slots of a batch: where they are, their values, targets and Q̄(s', .)."""
+
+    observation: PyTree
+    taken: Float[Array, " batch"]
+    goal: Float[Array, " batch"]
+    next_q: Float[Array, "batch actions"]
 
 
 @dataclass(frozen=True)
@@ -87,7 +96,9 @@ class Objective:
         goal, next_q = jax.vmap(lambda s: self._goal(fixed, known, level, s))(segments)
         extra, metrics = [], {}
         if self.ordered:
-            aligned = self._aligned(fixed, known, level, segments, observation, taken, goal, next_q)
+            aligned = self._aligned(
+                fixed, known, level, segments, clock, Slots(observation, taken, goal, next_q)
+            )
             goal, metrics = aligned.goal, aligned.metrics
             extra.append(aligned.loss)
         error = goal - taken
@@ -124,36 +135,35 @@ class Objective:
         known: Known,
         level: int,
         segments: Segment,
-        observation: PyTree,
-        taken: Array,
-        goal: Array,
-        next_q: Array,
+        clock: Array | int,
+        slots: Slots,
     ) -> Aligned:
         ordering = Ordering(self.config.order)
         if self.config.order.evidence == "returns":
-            bound = self._bounds(params, known, level, segments)
-            return ordering.by_bounds(taken, goal, bound, known.noise)
-        features = jax.vmap(self.network(params).features)(observation)
-        return ordering.by_nudges(Batch(taken, goal, features, next_q), known.noise)
+            bound = self._bounds(params, known, level, segments, clock)
+            return ordering.by_bounds(slots.taken, slots.goal, bound, known.noise)
+        features = jax.vmap(self.network(params).features)(slots.observation)
+        batch = Batch(slots.taken, slots.goal, features, slots.next_q)
+        return ordering.by_nudges(batch, known.noise)
 
     def _bounds(
-        self, params: PyTree, known: Known, level: int, segments: Segment
+        self, params: PyTree, known: Known, level: int, segments: Segment, clock: Array | int
     ) -> Float[Array, " batch"]:
-        """The largest lower bound on Q(s, a) that each segment gives."""
+        """A lower bound on Q(s, a) from each segment, the horizons taking turns."""
         order, discount = self.config.order, self.config.value.discount
         noise = known.noise
+        steps = jnp.asarray(order.horizons)[clock % len(order.horizons)]
 
-        def one(segment: Segment, steps: int) -> Array:
-            total, bootstrap, following = n_step_return(segment, discount, steps)
+        def one(segment: Segment) -> Array:
+            total, bootstrap, following = return_over(segment, discount, steps)
             following = self.decode(following)
             q_target = self.q(known.target, known.group, level, following)
             # The online network picks, as in Double-DQN: any action's value bounds from below.
             chosen = pick(q_target, jnp.argmax(self.q(params, known.group, level, following)))
-            length = jnp.sum(segment.mask[:steps])
+            length = jnp.minimum(jnp.sum(segment.mask), steps)
             return return_bound(total, bootstrap, chosen, length, noise.variance, order.noise_z)
 
-        found = [jax.vmap(lambda s, n=n: one(s, n))(segments) for n in order.horizons]
-        return jax.lax.stop_gradient(jnp.max(jnp.stack(found), axis=0))
+        return jax.lax.stop_gradient(jax.vmap(one)(segments))
 
     def _images(
         self,

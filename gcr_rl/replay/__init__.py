@@ -7,7 +7,7 @@ from gcr_rl.replay.prioritised import (
     beta_at,
     make_prioritised,
 )
-from gcr_rl.replay.segments import n_step_return
+from gcr_rl.replay.segments import n_step_return, return_over
 from gcr_rl.replay.uniform import Replay, ReplayState, make_replay, make_uniform
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "make_replay",
     "make_uniform",
     "n_step_return",
+    "return_over",
 ]

@@ -2,7 +2,7 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PyTree
+from jaxtyping import Array, Float, Int, PyTree
 
 from gcr_rl.types import Segment
 
@@ -19,8 +19,23 @@ def n_step_return(
     if n == 1:  # every step belongs to its own episode: no mask, nothing to look up
         first = jax.tree.map(lambda leaf: leaf[0], segment.steps)
         return first.reward, discount * (1.0 - first.terminated), first.next_observation
-    mask = segment.mask[:n]
-    steps = jax.tree.map(lambda leaf: leaf[:n], segment.steps)
+    return masked_return(jax.tree.map(lambda leaf: leaf[:n], segment), discount)
+
+
+def return_over(
+    segment: Segment, discount: float, n: Int[Array, ""]
+) -> tuple[Float[Array, ""], Float[Array, ""], PyTree]:
+    """:func:`n_step_return` for a traced n, at most the segment's length."""
+    near = jnp.arange(segment.mask.shape[0]) < n
+    return masked_return(segment._replace(mask=segment.mask & near), discount)
+
+
+def masked_return(
+    segment: Segment, discount: float
+) -> tuple[Float[Array, ""], Float[Array, ""], PyTree]:
+    """(R, g, s') over the unmasked steps, which are the first ones."""
+    mask, steps = segment.mask, segment.steps
+    n = mask.shape[0]
     powers = discount ** jnp.arange(n)
     total = jnp.sum(jnp.where(mask, powers * steps.reward, 0.0))
     last = jnp.sum(mask) - 1

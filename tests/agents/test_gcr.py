@@ -98,7 +98,10 @@ def test_the_hard_route_regresses_on_the_larger_of_target_and_bound():
     # A reward that comes late: the bounds see it, the one-step targets do not.
     late = jnp.zeros((32, LENGTH)).at[:, 2].set(5.0)
     batch = batch._replace(steps=batch.steps._replace(reward=late))
-    found, metrics = jax.jit(agent.update)(state, batch)
+    # The horizons take turns: two steps do not reach the reward, four do.
+    _, short = jax.jit(agent.update)(state, batch, None, 0)
+    assert short["order_coverage"] < 1.0
+    found, metrics = jax.jit(agent.update)(state, batch, None, 1)
     plain, before = jax.jit(base.update)(state._replace(noise=(), group=()), shorter(batch, 1))
     assert metrics["order_coverage"] == 1.0
     assert metrics["order_violation_target"] <= 1e-5

@@ -9,7 +9,7 @@ from scipy import stats
 from gcr_rl.config import Config
 from gcr_rl.errors import InputError
 from gcr_rl.presets import preset
-from gcr_rl.replay import make_replay, make_uniform, n_step_return
+from gcr_rl.replay import make_replay, make_uniform, n_step_return, return_over
 from gcr_rl.replay.uniform import draw_starts, same_episode
 from gcr_rl.types import Segment, Transition
 
@@ -173,6 +173,17 @@ def test_n_step_return_by_hand():
     # a time limit cuts the sum but not the bootstrap
     total, bootstrap, following = n_step_return(segment_of([1.0, 2.0, 4.0], no, yes), 0.5, 3)
     assert (total, bootstrap, following) == (2.0, 0.25, 1.5)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("end", [None, "terminated", "truncated"])
+def test_a_traced_number_of_steps_gives_the_same_return(n, end):
+    no, yes = [False] * 3, [False, True, False]
+    segment = segment_of(
+        [1.0, 2.0, 4.0], yes if end == "terminated" else no, yes if end == "truncated" else no
+    )
+    found = jax.jit(lambda steps: return_over(segment, 0.5, steps))(jnp.int32(n))
+    assert tuple(map(float, found)) == tuple(map(float, n_step_return(segment, 0.5, n)))
 
 
 def test_one_step_of_a_longer_segment():
