@@ -53,7 +53,8 @@ def hasse_figure(order: SlotOrder, title: str) -> Figure:
         )  # fmt: skip
     figure.colorbar(dots, ax=axes, shrink=0.8, label="max Q(s, ·)" if order.named else "Q(s, a)")
     figure.suptitle(title, fontsize=9, parse_math=False)
-    axes.margins(0.08, 0.15)
+    axes.set_xlim(x.min() - 0.8, x.max() + 0.8)
+    axes.set_ylim(y.min() - 0.7, y.max() + 0.7)
     axes.set_axis_off()
     return figure
 

@@ -19,7 +19,9 @@ from gcr_rl.agents.value import make_objective
 from gcr_rl.envs.dihedral import MOVES
 from gcr_rl.inspection import inspect_run
 from gcr_rl.inspection.grid import ValueMap, grid_of
+from gcr_rl.inspection.pictures import encoded, hasse_figure
 from gcr_rl.inspection.slot_order import (
+    SlotOrder,
     bounds,
     draw,
     interval_comparisons,
@@ -175,6 +177,14 @@ def test_slots_are_drawn_where_states_have_no_names(runs, monkeypatch):
     for upper, lower in order.poset.hasse():
         assert order.poset.reaches(int(upper), int(lower))
     assert order.kept == order.proposed == order.poset.size
+
+
+@pytest.mark.parametrize("nodes", [1, 11])
+@pytest.mark.filterwarnings("error")
+def test_an_order_without_relations_can_be_drawn(nodes):
+    names = [str(node) for node in range(nodes)]
+    order = SlotOrder(Poset.antichain(nodes), names, np.arange(float(nodes)), True, 0, 0, 0)
+    assert encoded(hasse_figure(order, "nothing\ncompared"))["png"].startswith(b"\x89PNG")
 
 
 def test_states_are_named_by_cell_or_number():
