@@ -29,7 +29,7 @@ def encoded(figure: Any) -> dict[str, bytes]:
 
 
 def hasse_figure(order: SlotOrder, title: str) -> Figure:
-    """The Hasse diagram in layers, larger values on top, nodes coloured by value.
+    """The Hasse diagram in layers, upper nodes on top, coloured by value.
 
     Nodes that are compared with nothing stand in rows of their own underneath.
     """
