@@ -163,6 +163,14 @@ def _check_sizes(config: Config) -> None:
 def _check_structure(config: Config) -> None:
     """Constraints of the symmetry and order sections."""
     order, batch = config.order, config.replay.batch_size
+    told = config.network.encoder in ("sign", "square", "rotations", "tiles")
+    if told and config.symmetry.family != "none":
+        raise InputError(
+            "network.encoder", config.network.encoder,
+            f"another: it is told a group, symmetry.family {config.symmetry.family} learns one",
+        )  # fmt: skip
+    if config.network.dueling and (told or config.symmetry.family == "latent"):
+        raise InputError("network.dueling", True, "False: the network needs its linear head")
     if not order.horizons or any(not 1 <= steps <= 1_000 for steps in order.horizons):
         raise InputError("order.horizons", order.horizons, "one or more whole numbers, 1 to 1000")
     if order.evidence == "nudge" and order.neighbours >= batch:

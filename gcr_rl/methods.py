@@ -25,6 +25,7 @@ METHODS: dict[str, Method] = {
     for method in (
         Method("dqn", "deep Q-learning with replay and a target network", {"value.double": False}),
         Method("ddqn", "Double-DQN: the online network picks the next action", {}),
+        Method("equivariant", "Double-DQN on a network that is told the task's group", {}),
         Method(
             "gcr-hard",
             "certified symmetries by the quotient map, targets moved onto return bounds",

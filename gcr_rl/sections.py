@@ -9,14 +9,18 @@ from typing import Literal
 class NetworkConfig:
     """The value network: an encoder of the observation and a head with one output per action."""
 
-    encoder: Literal["auto", "mlp", "cnn"] = "auto"
-    """auto takes mlp for vectors and small grids (as the paper does) and cnn for images."""
+    encoder: Literal[
+        "auto", "mlp", "cnn", "minatar", "nature", "impala", "sign", "square", "rotations", "tiles"
+    ] = "auto"
+    """auto: mlp for vectors and small grids, cnn for images; the last four are told a group."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the fully connected layers (after the convolutions, where there are any)."""
     channels: tuple[int, ...] = (16, 32)
     """Output channels of the 3x3 convolutions of the cnn encoder."""
     strides: tuple[int, ...] = (2, 2)
     """Strides of these convolutions, one per entry of channels."""
+    dueling: bool = False
+    """Q = V + A - mean A from two streams instead of one linear head."""
 
 
 @dataclass(frozen=True)

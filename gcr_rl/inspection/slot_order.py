@@ -216,5 +216,8 @@ def observation_spec(config: Config) -> ObservationSpec:
         return ObservationSpec(task.shape, str(task.dtype), task.scale)
     simulator = make_simulator(*envs.make(config.task, **config.env))
     return ObservationSpec(
-        simulator.observation_shape, simulator.observation_dtype, simulator.observation_scale
+        simulator.observation_shape,
+        simulator.observation_dtype,
+        simulator.observation_scale,
+        simulator.tile_size,
     )

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any, cast
 
 import equinox as eqx
 import jax
@@ -10,7 +11,15 @@ from jaxtyping import Array, Float, PRNGKeyArray, Shaped
 
 from gcr_rl.config import NetworkConfig
 from gcr_rl.errors import InputError
+from gcr_rl.networks.convolutional import make_convolutional
+from gcr_rl.networks.dueling import make_head
 from gcr_rl.networks.encoders import CNNEncoder, MLPEncoder
+from gcr_rl.networks.equivariant import SignNetwork
+from gcr_rl.networks.exchangeable import ExchangeableNetwork
+from gcr_rl.networks.group_convolution import SquareNetwork, SquareSymmetry
+
+TOLD = ("sign", "square", "rotations", "tiles")
+"""Encoders that are told a group, and make the whole network."""
 
 
 @dataclass(frozen=True)
@@ -21,13 +30,15 @@ class ObservationSpec:
     dtype: str
     scale: float = 1.0
     """Observations are multiplied by this before the first layer (1/255 for RGB)."""
+    tile_size: int | None = None
+    """Pixels per tile, where observations are pictures of tiles."""
 
 
 class QNetwork(eqx.Module):
     """Q(o, .) = head(encoder(scale * o)), unbatched."""
 
-    encoder: MLPEncoder | CNNEncoder
-    head: eqx.nn.Linear
+    encoder: Any
+    head: Any
     scale: float = eqx.field(static=True)
 
     def features(self, observation: Shaped[Array, "..."]) -> Float[Array, " features"]:
@@ -42,29 +53,60 @@ class QNetwork(eqx.Module):
 
 def make_q_network(
     config: NetworkConfig, spec: ObservationSpec, num_actions: int, *, key: PRNGKeyArray
-) -> QNetwork:
-    """Build the network that ``config`` names for observations like ``spec``."""
+) -> Any:
+    """Build the network that ``config`` names for observations like ``spec``: a
+    :class:`QNetwork`, or one that is told a group, with the same ``features`` and call."""
+    if config.encoder in TOLD:
+        network = told_network(config, spec, key=key)
+        values = eqx.filter_eval_shape(network, jnp.zeros(spec.shape, spec.dtype))
+        if values.shape != (num_actions,):
+            raise InputError(
+                "network.encoder", config.encoder,
+                f"mlp, cnn or another: this one has {values.shape[0]} actions, not {num_actions}",
+            )  # fmt: skip
+        return network
     encoder_key, head_key = jax.random.split(key)
+    encoder = make_encoder(config, spec, key=encoder_key)
+    width = config.hidden[-1]
+    if config.dueling:
+        return QNetwork(
+            encoder, make_head(width, num_actions, dueling=True, key=head_key), spec.scale
+        )
+    return QNetwork(encoder, eqx.nn.Linear(width, num_actions, key=head_key), spec.scale)
+
+
+def make_encoder(config: NetworkConfig, spec: ObservationSpec, *, key: PRNGKeyArray) -> Any:
+    """Observation -> features."""
     kind = config.encoder
     if kind == "auto":
         # Planes with values 0 and 1 are small grids; real pictures are scaled by 1/255.
         kind = "cnn" if len(spec.shape) == 3 and spec.scale != 1.0 else "mlp"
-    encoder: MLPEncoder | CNNEncoder
+    if kind == "mlp":
+        return MLPEncoder(math.prod(spec.shape), config.hidden, key=key)
+    if len(spec.shape) != 3:
+        raise InputError(
+            "network.encoder", kind,
+            f"mlp, because observations have shape {spec.shape}, not (height, width, channels)",
+        )  # fmt: skip
+    height, width, depth = spec.shape
+    shape = (height, width, depth)
     if kind == "cnn":
-        if len(spec.shape) != 3:
-            raise InputError(
-                "network.encoder", kind,
-                f"mlp, because observations have shape {spec.shape}, not (height, width, channels)",
-            )  # fmt: skip
-        height, width, depth = spec.shape
-        encoder = CNNEncoder(
-            (height, width, depth),
-            config.channels,
-            config.strides,
-            config.hidden,
-            key=encoder_key,
+        return CNNEncoder(shape, config.channels, config.strides, config.hidden, key=key)
+    return make_convolutional(cast(Any, kind), shape, config.hidden, key=key)
+
+
+def told_network(config: NetworkConfig, spec: ObservationSpec, *, key: PRNGKeyArray) -> Any:
+    """A network that respects a group which it is told: of signs, of the square, of tiles."""
+    hidden, kind = config.hidden, config.encoder
+    if kind == "sign":
+        if len(spec.shape) != 1:
+            raise InputError("network.encoder", kind, f"square: observations are {spec.shape}")
+        return SignNetwork(spec.shape[0], hidden, scale=spec.scale, key=key)
+    if kind == "tiles":
+        if spec.tile_size is None:
+            raise InputError("network.encoder", kind, "another: observations have no tiles")
+        return ExchangeableNetwork(
+            spec.shape, hidden, tile_size=spec.tile_size, scale=spec.scale, key=key
         )
-    else:
-        encoder = MLPEncoder(math.prod(spec.shape), config.hidden, key=encoder_key)
-    head = eqx.nn.Linear(config.hidden[-1], num_actions, key=head_key)
-    return QNetwork(encoder, head, spec.scale)
+    symmetry = SquareSymmetry((0, 1, 2, 3)) if kind == "rotations" else None
+    return SquareNetwork(spec.shape, hidden, symmetry=symmetry, scale=spec.scale, key=key)

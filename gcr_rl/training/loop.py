@@ -219,7 +219,10 @@ class Program:
 def make_learner(config: Config, simulator: Simulator) -> Learner:
     """Build the per-seed pieces that ``config`` describes."""
     spec = ObservationSpec(
-        simulator.observation_shape, simulator.observation_dtype, simulator.observation_scale
+        simulator.observation_shape,
+        simulator.observation_dtype,
+        simulator.observation_scale,
+        simulator.tile_size,
     )
     vocabulary = None
     if config.symmetry.family == "grounded":
