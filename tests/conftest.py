@@ -1,14 +1,9 @@
-"""One thread, quick compilation and a compile cache for every test: two noisy cores are all we
-ask for, and most of the time of a test is its compilation."""
+"""One thread and a compile cache for every test: two noisy cores are all we ask for."""
 
 import os
 from pathlib import Path
 
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
-if "optimization_level" not in os.environ["XLA_FLAGS"]:
-    os.environ["XLA_FLAGS"] += (
-        " --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-    )
 os.environ.setdefault(
     "JAX_COMPILATION_CACHE_DIR", str(Path(__file__).parent.parent / ".cache" / "jax")
 )
