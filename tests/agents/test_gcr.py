@@ -138,8 +138,9 @@ def test_values_are_equivariant_under_the_group_in_force(enforce):
     for g in range(8):
         image = agent.q_values(state, DIHEDRAL.apply(g, observation), level)
         np.testing.assert_allclose(np.asarray(image)[relabel[g]], value, atol=1e-5)
-    plain = agent.q_values(state, DIHEDRAL.apply(1, observation), 1)
-    assert np.abs(np.asarray(plain)[relabel[1]] - value).max() > 1e-3
+    # Without the group the network's values differ on some images (not on the canonical one).
+    plain = [np.asarray(agent.q_values(state, DIHEDRAL.apply(g, observation), 1)) for g in range(8)]
+    assert max(np.abs(q[row] - value).max() for q, row in zip(plain, relabel, strict=True)) > 1e-3
 
 
 def test_the_soft_route_pulls_the_network_towards_equivariance():
