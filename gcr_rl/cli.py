@@ -28,7 +28,7 @@ from gcr_rl.arguments import (
     TuneArguments,
     WatchArguments,
 )
-from gcr_rl.config import Config
+from gcr_rl.config import Config, section_names
 from gcr_rl.errors import InputError, RunFailed, unknown_name
 from gcr_rl.methods import METHODS
 from gcr_rl.presets import preset
@@ -156,10 +156,7 @@ def _train_config(words: list[str]) -> tuple[TrainArguments, Config]:
         parse(TrainArguments, "train", ["--help"])
     first = parse(TrainArguments, "train", asked)
     base = preset(first.task, first.method)
-    parts = (
-        "network", "optimiser", "value", "symmetry", "order", "replay", "exploration", "loop",
-        "evaluation", "run",
-    )  # fmt: skip
+    parts = section_names()
     default = TrainArguments(
         task=first.task, method=first.method, steps=base.steps,
         **{part: getattr(base, part) for part in parts},

@@ -16,6 +16,7 @@ from gcr_rl.errors import InputError, unknown_name
 from gcr_rl.fields import check_types, field_names, from_json, plain
 from gcr_rl.methods import METHODS
 from gcr_rl.sections import (
+    TOLD,
     EvaluationConfig,
     ExplorationConfig,
     LoopConfig,
@@ -163,7 +164,7 @@ def _check_sizes(config: Config) -> None:
 def _check_structure(config: Config) -> None:
     """Constraints of the symmetry and order sections."""
     order, batch = config.order, config.replay.batch_size
-    told = config.network.encoder in ("sign", "square", "rotations", "tiles")
+    told = config.network.encoder in TOLD
     if told and config.symmetry.family != "none":
         raise InputError(
             "network.encoder", config.network.encoder,
@@ -244,13 +245,17 @@ def _replace_one(node: Any, path: list[str], value: Any, dotted: str) -> Any:
     return dataclasses.replace(cast(Any, node), **{head: value})
 
 
+def section_names() -> list[str]:
+    """The fields of a configuration that are sections."""
+    return [f.name for f in dataclasses.fields(Config) if dataclasses.is_dataclass(f.default)]
+
+
 def dotted_names() -> list[str]:
     """The dotted name of every field."""
     names = []
-    for part in dataclasses.fields(Config):
-        inner = part.default
-        if dataclasses.is_dataclass(inner):
-            names += [f"{part.name}.{name}" for name in field_names(inner)]
+    for name in field_names(Config):
+        if name in section_names():
+            names += [f"{name}.{inner}" for inner in field_names(getattr(Config, name))]
         else:
-            names.append(part.name)
+            names.append(name)
     return names

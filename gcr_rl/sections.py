@@ -4,6 +4,9 @@ does. The only place with defaults."""
 from dataclasses import dataclass
 from typing import Literal
 
+TOLD = ("sign", "square", "rotations", "tiles")
+"""Encoders that are told a group, and make the whole network."""
+
 
 @dataclass(frozen=True)
 class NetworkConfig:

@@ -6,6 +6,9 @@ from jaxtyping import Array, Bool, Float, Int
 
 PyTree = Any
 
+Metrics = dict[str, Float[Array, ""]]
+"""What an update tells the log; scalars by name."""
+
 
 class Transition(NamedTuple):
     """One step (s, a, r, s'). ``next_observation`` is the final observation at an

@@ -1,9 +1,11 @@
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 
-from gcr_rl.config import Config, dotted_names, validate
+from gcr_rl.arguments import TrainArguments
+from gcr_rl.config import Config, dotted_names, section_names, validate
 from gcr_rl.errors import InputError, unknown_name
 from gcr_rl.methods import METHODS
 from gcr_rl.presets import preset
@@ -118,3 +120,8 @@ def test_every_field_has_a_dotted_name_and_every_method_validates():
     assert "replay.batch_size" in dotted_names() and "steps" in dotted_names()
     for method in METHODS:
         validate(preset("RotMirrorGrid", method))
+
+
+def test_every_section_is_a_group_of_options_of_train():
+    options = {field.name for field in dataclasses.fields(TrainArguments)}
+    assert set(section_names()) <= options

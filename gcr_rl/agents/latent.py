@@ -5,14 +5,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, PRNGKeyArray, PyTree
+from jaxtyping import Array, PRNGKeyArray, PyTree
 
 from gcr_rl.config import SymmetryConfig
 from gcr_rl.networks import QNetwork
 from gcr_rl.symmetry import latent
 from gcr_rl.symmetry.latent import LatentBank, LatentSettings, LinearHead
-
-Metrics = dict[str, Float[Array, ""]]
+from gcr_rl.types import Metrics
 
 
 class WithBank(NamedTuple):

@@ -19,9 +19,7 @@ from gcr_rl.networks import QNetwork
 from gcr_rl.replay import n_step_return, return_over
 from gcr_rl.symmetry import Group
 from gcr_rl.symmetry.quotient import QFunction
-from gcr_rl.types import Segment
-
-Metrics = dict[str, Float[Array, ""]]
+from gcr_rl.types import Metrics, Segment
 
 
 class Known(NamedTuple):
@@ -93,7 +91,7 @@ class Objective:
         q = jax.vmap(lambda o: self.q(params, known.group, level, o))(observation)
         taken = jax.vmap(pick)(q, first.action)
         fixed = jax.lax.stop_gradient(params)
-        goal, next_q = jax.vmap(lambda s: self._goal(fixed, known, level, s))(segments)
+        goal, next_q = jax.vmap(lambda s: self.target(fixed, known, level, s))(segments)
         extra, metrics = [], {}
         if self.ordered:
             aligned = self._aligned(
@@ -118,7 +116,7 @@ class Objective:
         metrics["loss"] = total
         return total, metrics
 
-    def _goal(
+    def target(
         self, params: PyTree, known: Known, level: int, segment: Segment
     ) -> tuple[Array, Array]:
         """The n-step temporal-difference target of one segment's first step, and Q̄(s', .)."""
@@ -140,13 +138,13 @@ class Objective:
     ) -> Aligned:
         ordering = Ordering(self.config.order)
         if self.config.order.evidence == "returns":
-            bound = self._bounds(params, known, level, segments, clock)
+            bound = self.bounds(params, known, level, segments, clock)
             return ordering.by_bounds(slots.taken, slots.goal, bound, known.noise)
         features = jax.vmap(self.network(params).features)(slots.observation)
         batch = Batch(slots.taken, slots.goal, features, slots.next_q)
         return ordering.by_nudges(batch, known.noise)
 
-    def _bounds(
+    def bounds(
         self, params: PyTree, known: Known, level: int, segments: Segment, clock: Array | int
     ) -> Float[Array, " batch"]:
         """A lower bound on Q(s, a) from each segment, the horizons taking turns."""

@@ -17,9 +17,7 @@ from gcr_rl.config import OrderConfig
 from gcr_rl.evidence import VarianceScale, nudge
 from gcr_rl.losses import bounds_of, soft_bound_loss
 from gcr_rl.order import dag_loss, greedy_dag_by_node_full, soft_project
-from gcr_rl.types import Comparisons
-
-Metrics = dict[str, Float[Array, ""]]
+from gcr_rl.types import Comparisons, Metrics
 
 
 class Aligned(NamedTuple):
@@ -70,15 +68,8 @@ class Ordering:
     def by_nudges(self, batch: Batch, noise: Noise) -> Aligned:
         """The paper's comparisons, made acyclic, then the isotonic loss or the manifold step."""
         order, scale = self.config, strength(noise, self.config.floor)
-        margin = order.margin * scale
-        usual = VarianceScale(noise.bootstrap_variance, jnp.ones(()))
-        found = nudge(
-            batch.features, batch.taken, batch.goal, batch.next_q, usual,
-            neighbours=order.neighbours, temperature=order.temperature,
-            percentile=order.percentile, margin=margin,
-        )  # fmt: skip
-        kept, metrics = self._acyclic(found, batch.taken.shape[0])
-        metrics |= self._common(noise) | {"order_margin": margin}
+        kept, metrics = self._acyclic(self.nudges(batch, noise), batch.taken.shape[0])
+        metrics |= self._common(noise) | {"order_margin": order.margin * scale}
         if order.route == "hard":
             aligned, more = self._stepped(batch.taken, batch.goal, kept, bounds_only=False)
             return Aligned(aligned, jnp.zeros(()), metrics | more)
@@ -94,6 +85,16 @@ class Ordering:
             "order_penalty": penalty,
         }
         return Aligned(batch.goal, loss, metrics)
+
+    def nudges(self, batch: Batch, noise: Noise) -> Comparisons:
+        """The comparisons that a batch proposes, row by row of its slots."""
+        order = self.config
+        return nudge(
+            batch.features, batch.taken, batch.goal, batch.next_q,
+            VarianceScale(noise.bootstrap_variance, jnp.ones(())),
+            neighbours=order.neighbours, temperature=order.temperature,
+            percentile=order.percentile, margin=order.margin * strength(noise, order.floor),
+        )  # fmt: skip
 
     def _acyclic(self, found: Comparisons, nodes: int) -> tuple[Comparisons, Metrics]:
         """The comparisons without those that close a cycle; L_dag and counts for the log."""

@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PyTree, UInt32
 
+from gcr_rl.config import Config
 from gcr_rl.networks import QNetwork
 from gcr_rl.networks.encoders import MLPEncoder
 from gcr_rl.symmetry import (
@@ -31,6 +32,14 @@ from gcr_rl.symmetry.quotient import QFunction
 
 NOTHING = 1
 """The level at which no group is in force."""
+
+
+def vocabulary_of(config: Config, space: Any, tile_size: int | None = None) -> Vocabulary | None:
+    """The transforms of observations in ``space`` that may be certified; None if nothing asks."""
+    if config.symmetry.family != "grounded":
+        return None
+    # Swaps of tiles come last, where there are tiles.
+    return Vocabulary.for_space(space, tile_size)[-1]
 
 
 def without_fold(group: Group | SortingGroup) -> Group | SortingGroup:

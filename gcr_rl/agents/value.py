@@ -22,9 +22,7 @@ from gcr_rl.agents.symmetric import NOTHING, level_of, make_enforcer, no_group
 from gcr_rl.config import Config
 from gcr_rl.networks import ObservationSpec, make_q_network
 from gcr_rl.symmetry import Vocabulary
-from gcr_rl.types import Segment
-
-Metrics = dict[str, Float[Array, ""]]
+from gcr_rl.types import Metrics, Segment
 
 
 class AgentState(NamedTuple):
@@ -38,6 +36,11 @@ class AgentState(NamedTuple):
     """The certified group of the grounded family, set between chunks; else nothing."""
     noise: Noise | tuple[()] = ()
     """Where the order needs it; else nothing."""
+
+    @property
+    def known(self) -> Known:
+        """What an update takes as given."""
+        return Known(self.target, self.group, self.noise)
 
 
 @dataclass(frozen=True)
@@ -67,8 +70,14 @@ class ValueAgent:
     chores: "tuple[Chore, ...]"
     """What is done between updates, each on its own schedule."""
     num_actions: int
-    segment_length: int
+    objective: Objective
+    """The loss and its parts, for whoever wants to look at them."""
     vocabulary: Vocabulary | None = None
+
+    @property
+    def segment_length(self) -> int:
+        """Steps per segment that an update reads."""
+        return self.objective.segment_length
 
     def level(self, state: AgentState) -> int:
         """The level of a concrete state, with or without an axis of seeds."""
@@ -123,9 +132,8 @@ def make_value_agent(
         clock: Int[Array, ""] | int = 0,
         level: int = NOTHING,
     ) -> tuple[AgentState, Metrics]:
-        known = Known(state.target, state.group, state.noise)
         (_, metrics), gradient = jax.value_and_grad(objective.loss, has_aux=True)(
-            state.params, known, segments, words, clock, level
+            state.params, state.known, segments, words, clock, level
         )
         change, optimiser_state = optimiser.update(gradient, state.optimiser, state.params)
         params = optax.apply_updates(state.params, change)
@@ -146,7 +154,7 @@ def make_value_agent(
         update=update,
         chores=tuple(chores_of(objective)),
         num_actions=num_actions,
-        segment_length=objective.segment_length,
+        objective=objective,
         vocabulary=vocabulary,
     )
 
@@ -155,8 +163,7 @@ def chores_of(objective: Objective) -> Iterator[Chore]:
     """Measuring noise, where there is an order; contracting the bank, where there is one."""
 
     def noise(state: AgentState, segments: Segment, level: int) -> Noise:
-        known = Known(state.target, state.group, state.noise)
-        return objective.noise(state.params, known, segments, level)
+        return objective.noise(state.params, state.known, segments, level)
 
     if objective.ordered:
         yield Chore(

@@ -5,7 +5,7 @@ compares no two; what the bounds say between slots is their interval order: i is
 b_i exceeds V+_j = max(V_j, b_j), so that V+_i >= b_i > V+_j.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax
@@ -14,20 +14,17 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from gcr_rl import envs
-from gcr_rl.agents.noise import Noise, strength
-from gcr_rl.agents.value import make_objective
+from gcr_rl.agents.noise import Noise
+from gcr_rl.agents.ordering import Batch, Ordering
 from gcr_rl.config import Config
 from gcr_rl.envs.base import IndexedEnvironment
-from gcr_rl.envs.external import describe, is_external
-from gcr_rl.envs.simulator import make_simulator
-from gcr_rl.evidence import VarianceScale, nudge, quotient
+from gcr_rl.envs.external import is_external
+from gcr_rl.evidence import quotient
 from gcr_rl.inspection.grid import grid_of
 from gcr_rl.inspection.snapshot import Snapshot
-from gcr_rl.losses import pick, return_bound, td_target
-from gcr_rl.networks import ObservationSpec
+from gcr_rl.losses import pick
 from gcr_rl.order import Poset
 from gcr_rl.order.dag import greedy_dag_full
-from gcr_rl.replay import n_step_return
 from gcr_rl.replay.uniform import sample
 from gcr_rl.types import Comparisons, Segment
 
@@ -152,72 +149,29 @@ def interval_comparisons(
 
 
 def bounds(snapshot: Snapshot, segments: Segment) -> Float[Array, " n"]:
-    """The largest of R + γ^n Q̄(s_{t+n}, argmax_a Q(s_{t+n}, a)) − z σ √n over the run's horizons,
-    as its updates compute it."""
-    agent, state, level = snapshot.agent, snapshot.agent_state, snapshot.level
-    order, discount = snapshot.config.order, snapshot.config.value.discount
-    frozen, noise = state._replace(params=state.target), _noise(snapshot)
+    """The largest of the bounds that updates give the segments while the horizons take turns."""
+    objective, state = snapshot.agent.objective, snapshot.agent_state
 
-    def one(segment: Segment) -> Float[Array, ""]:
-        found = []
-        for steps in order.horizons:
-            total, bootstrap, following = n_step_return(segment, discount, steps)
-            following = snapshot.decode(following)
-            best = jnp.argmax(agent.q_values(state, following, level))
-            value = pick(agent.q_values(frozen, following, level), best)
-            length = jnp.sum(segment.mask[:steps])
-            found.append(
-                return_bound(total, bootstrap, value, length, noise.variance, order.noise_z)
-            )
-        return jnp.max(jnp.stack(found))
+    @jax.jit
+    def at(clock: Array) -> Float[Array, " n"]:
+        return objective.bounds(state.params, state.known, snapshot.level, segments, clock)
 
-    return jax.jit(jax.vmap(one))(segments)
-
-
-def _noise(snapshot: Snapshot) -> Noise:
-    noise = snapshot.agent_state.noise
-    assert isinstance(noise, Noise)  # an agent that orders values measures it
-    return noise
+    turns = jnp.arange(len(snapshot.config.order.horizons))
+    return jnp.max(jnp.stack([at(clock) for clock in turns]), axis=0)
 
 
 def nudges(snapshot: Snapshot, segments: Segment, taken: Float[Array, " n"]) -> Comparisons:
     """The paper's comparisons between the slots, as the run's updates propose them."""
-    config, agent, state, level = (
-        snapshot.config, snapshot.agent, snapshot.agent_state, snapshot.level,
-    )  # fmt: skip
-    value, order = config.value, config.order
-    spec = observation_spec(config)
-    network = make_objective(
-        config, spec, agent.num_actions, snapshot.decode, agent.vocabulary
-    ).network(state.params)
-    frozen, noise = state._replace(params=state.target), _noise(snapshot)
+    objective, state = snapshot.agent.objective, snapshot.agent_state
+    noise, order = state.noise, snapshot.config.order
+    assert isinstance(noise, Noise)  # an agent that orders values measures it
+    network = objective.network(state.params)
 
     def one(segment: Segment) -> tuple[Array, Array, Array]:
-        reward, discount, following = n_step_return(segment, value.discount, value.n_step)
-        following = snapshot.decode(following)
-        next_q = agent.q_values(frozen, following, level)
-        selector = agent.q_values(state, following, level) if value.double else next_q
         now = jax.tree.map(lambda leaf: leaf[0], segment.steps.observation)
-        features = network.features(snapshot.decode(now))
-        return td_target(reward, discount, next_q, selector), next_q, features
+        goal, next_q = objective.target(state.params, state.known, snapshot.level, segment)
+        return goal, next_q, network.features(snapshot.decode(now))
 
     goal, next_q, features = jax.jit(jax.vmap(one))(segments)
-    return nudge(
-        features, taken, goal, next_q, VarianceScale(noise.bootstrap_variance, jnp.ones(())),
-        neighbours=min(order.neighbours, len(taken) - 1), temperature=order.temperature,
-        percentile=order.percentile, margin=order.margin * strength(noise, order.floor),
-    )  # fmt: skip
-
-
-def observation_spec(config: Config) -> ObservationSpec:
-    """What the run's network was built for."""
-    if is_external(config.task):
-        task = describe(config.task, config.env)
-        return ObservationSpec(task.shape, str(task.dtype), task.scale)
-    simulator = make_simulator(*envs.make(config.task, **config.env))
-    return ObservationSpec(
-        simulator.observation_shape,
-        simulator.observation_dtype,
-        simulator.observation_scale,
-        simulator.tile_size,
-    )
+    fewer = replace(order, neighbours=min(order.neighbours, len(taken) - 1))
+    return Ordering(fewer).nudges(Batch(taken, goal, features, next_q), noise)

@@ -19,7 +19,7 @@ from gcr_rl.evaluation.metrics import window_value_variance
 from gcr_rl.replay import ReplayState
 from gcr_rl.symmetry import Standing, recovered
 from gcr_rl.symmetry.discovery import discover
-from gcr_rl.symmetry.enforcement import evidence_of
+from gcr_rl.symmetry.enforcement import evidence_of, latest_rows
 from gcr_rl.symmetry.recovered import RecoveredGroup
 from gcr_rl.symmetry.watch import standing_from
 from gcr_rl.training import checkpoint
@@ -129,10 +129,7 @@ def _standing(agent: ValueAgent, note: dict[str, Any], place: int) -> Standing |
 def newest_rows(snapshot: Snapshot, count: int) -> Transition:
     """The newest ``count`` rows of the replay (or as many as there are), oldest first."""
     replay = snapshot.replay
-    keep = min(int(replay.size), max(count, 1))
-    capacity = replay.rows.action.shape[0]
-    place = (int(replay.cursor) - keep + np.arange(keep)) % capacity
-    return jax.device_get(jax.tree.map(lambda leaf: leaf[place], replay.rows))
+    return latest_rows(replay.rows, int(replay.cursor), int(replay.size), count)
 
 
 def certificates(snapshot: Snapshot) -> tuple[RecoveredGroup, Standing] | None:
@@ -146,8 +143,9 @@ def certificates(snapshot: Snapshot) -> tuple[RecoveredGroup, Standing] | None:
         return None
     actions = snapshot.agent.num_actions
     if standing.in_force.any():
-        window = snapshot.config.symmetry.window // snapshot.config.loop.num_envs
-        evidence = evidence_of(newest_rows(snapshot, window), snapshot.decode)
+        window = snapshot.config.symmetry.window
+        rows = newest_rows(snapshot, window // snapshot.config.loop.num_envs)
+        evidence = evidence_of(rows, snapshot.decode, latest=window)
         standing = replace(standing, discovery=discover(evidence, vocabulary, actions))
     return recovered(standing, vocabulary, actions), standing
 

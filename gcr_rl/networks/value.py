@@ -17,9 +17,7 @@ from gcr_rl.networks.encoders import CNNEncoder, MLPEncoder
 from gcr_rl.networks.equivariant import SignNetwork
 from gcr_rl.networks.exchangeable import ExchangeableNetwork
 from gcr_rl.networks.group_convolution import SquareNetwork, SquareSymmetry
-
-TOLD = ("sign", "square", "rotations", "tiles")
-"""Encoders that are told a group, and make the whole network."""
+from gcr_rl.sections import TOLD
 
 
 @dataclass(frozen=True)

@@ -146,14 +146,19 @@ def evidence_size(vocabulary: Vocabulary) -> int:
     return 20_480 if vocabulary.size > LONG_LIST else 4096
 
 
-def latest_rows(ring: Transition, cursor: int, size: int, count: int) -> Transition:
+def latest_rows(
+    ring: Transition, cursor: int, size: int, count: int, seed: int | None = None
+) -> Transition:
     """The last ``count`` rows written to a ring (or as many as there are), oldest first.
 
     ``cursor`` is the row that is written next, ``size`` the number of rows that were written.
+    ``seed`` picks one along a first axis of seeds, where the ring has one.
     """
     number = min(int(size), max(count, 1))
-    order = (int(cursor) - number + np.arange(number)) % ring.action.shape[0]
-    return jax.tree.map(lambda leaf: np.asarray(leaf[order]), ring)
+    rows = ring.action.shape[0 if seed is None else 1]
+    order = (int(cursor) - number + np.arange(number)) % rows
+    place: Any = order if seed is None else (seed, order)
+    return jax.tree.map(lambda leaf: np.asarray(leaf[place]), ring)
 
 
 def evidence_of(

@@ -6,6 +6,7 @@ environment cannot be saved, so a resumed run begins fresh episodes: it keeps it
 its replay, and repeats neither bit for bit nor row for row what an uninterrupted run does.
 """
 
+from collections.abc import Callable
 from functools import partial
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,14 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, PyTree
 
-from gcr_rl.agents import make_value_agent
+from gcr_rl.agents import make_value_agent, vocabulary_of
 from gcr_rl.config import Config
 from gcr_rl.envs.external import ExternalSlots, ExternalTask, warn_of_cut
 from gcr_rl.evaluation.rollouts import Evaluation
 from gcr_rl.kernels.random import folded_uniform
 from gcr_rl.networks import ObservationSpec
 from gcr_rl.replay import make_replay
-from gcr_rl.symmetry import Vocabulary
 from gcr_rl.training.loop import Learner, Program, epsilon_at
 from gcr_rl.training.state import SEED_AXES, ChunkStats, TrainState, streams
 from gcr_rl.types import Transition
@@ -37,14 +37,13 @@ class HostProgram:
     def __init__(self, config: Config, task: ExternalTask) -> None:
         self._config, self._task = config, task
         spec = ObservationSpec(task.shape, str(task.dtype), task.scale)
-        vocabulary = None
-        if config.symmetry.family == "grounded":
-            low = 0 if np.issubdtype(task.dtype, np.integer) else -np.inf
-            vocabulary = Vocabulary.for_space(SimpleNamespace(shape=task.shape, low=low))[-1]
+        low = 0 if np.issubdtype(task.dtype, np.integer) else -np.inf
+        vocabulary = vocabulary_of(config, SimpleNamespace(shape=task.shape, low=low))
         agent = make_value_agent(config, spec, task.num_actions, vocabulary=vocabulary)
         replay = make_replay(config, agent.segment_length)
         self._learner = Learner(config, None, replay, agent)  # type: ignore[arg-type]
         self._slots: ExternalSlots | None = None
+        self._blank: dict[tuple[bool, int], ChunkStats] = {}
         self._compile()
 
     def _compile(self) -> None:
@@ -120,7 +119,7 @@ class HostProgram:
                 observation=observation, episode_return=jnp.zeros_like(state.episode_return)
             )
         level = self._learner.agent.level(state.agent)
-        stats = self._learner.no_stats(state, learning, level)
+        stats = self._no_stats(state, learning, level)
         step = start
         for _ in range(iterations):
             for _ in range(config.loop.train_every):
@@ -129,6 +128,12 @@ class HostProgram:
             if learning:
                 state, stats = self._learn(state, stats, jnp.int32(step), level=level)
         return state, stats
+
+    def _no_stats(self, state: TrainState, learning: bool, level: int) -> ChunkStats:
+        """Their shapes take a tracing of the update to know: once per kind of chunk."""
+        if (learning, level) not in self._blank:
+            self._blank[learning, level] = self._learner.no_stats(state, learning, level)
+        return self._blank[learning, level]
 
     def _new_slots(self, count: int) -> ExternalSlots:
         return ExternalSlots(self._task, count)
@@ -171,7 +176,8 @@ class HostProgram:
             ]
         )
         books = _Books(seeds * episodes, config.value.discount)
-        q = self._q(agent, observation, seeds)
+        q_of = self._q_function(agent, seeds)
+        q = q_of(observation)
         start = q.max(axis=-1).reshape(seeds, episodes).mean(axis=1)
         for _ in range(self._task.episode_limit):
             draws = np.concatenate([stream.random((episodes, 2)) for stream in random])
@@ -180,7 +186,7 @@ class HostProgram:
             action = np.where(explore, anywhere, q.argmax(axis=-1))
             outcome = slots.step(action)
             taken = q[np.arange(len(q)), action]
-            q = self._q(agent, outcome.following, seeds)
+            q = q_of(outcome.following)
             books.note(outcome.reward, outcome.terminated, outcome.truncated, taken, q)
             if books.done.all():
                 break
@@ -192,17 +198,22 @@ class HostProgram:
 
     def frames(self, agent: PyTree, seed: int, episode: int) -> list[np.ndarray]:
         """The pictures of one greedy episode of one agent (no seed axis), as Gymnasium draws it."""
-        stacked = jax.tree.map(lambda leaf: leaf[None], agent)
+        q_of = self._q_function(jax.tree.map(lambda leaf: leaf[None], agent), 1)
 
         def policy(observation: np.ndarray) -> int:
-            return int(self._q(stacked, observation, 1)[0].argmax())
+            return int(q_of(observation)[0].argmax())
 
         return self._task.frames(policy, _slot_seed(_EVALUATION, seed, episode))
 
-    def _q(self, agent: PyTree, observation: np.ndarray, seeds: int) -> np.ndarray:
-        batch = jnp.asarray(observation.reshape(seeds, -1, *self._task.shape))
+    def _q_function(self, agent: PyTree, seeds: int) -> Callable[[np.ndarray], np.ndarray]:
+        """Observations of all seeds, one after the other -> their values."""
         level = self._learner.agent.level(agent)
-        return np.asarray(self._greedy(agent, batch, level)).reshape(-1, self._task.num_actions)
+
+        def q_of(observation: np.ndarray) -> np.ndarray:
+            batch = jnp.asarray(observation.reshape(seeds, -1, *self._task.shape))
+            return np.asarray(self._greedy(agent, batch, level)).reshape(-1, self._task.num_actions)
+
+        return q_of
 
 
 class _Books:

@@ -14,14 +14,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, PyTree
 
-from gcr_rl.agents import Chore, ValueAgent, make_value_agent
+from gcr_rl.agents import Chore, ValueAgent, make_value_agent, vocabulary_of
 from gcr_rl.config import Config, ExplorationConfig
 from gcr_rl.envs.simulator import Simulator
 from gcr_rl.evaluation.rollouts import Evaluation, Evaluator
 from gcr_rl.kernels.random import folded_bits, folded_keys, folded_uniform
 from gcr_rl.networks import ObservationSpec
 from gcr_rl.replay import Replay, make_replay
-from gcr_rl.symmetry import Vocabulary
 from gcr_rl.training.state import SEED_AXES, ChunkStats, Streams, TrainState, streams
 from gcr_rl.types import Segment, Transition
 
@@ -224,10 +223,7 @@ def make_learner(config: Config, simulator: Simulator) -> Learner:
         simulator.observation_scale,
         simulator.tile_size,
     )
-    vocabulary = None
-    if config.symmetry.family == "grounded":
-        # Swaps of tiles come last, where there are tiles.
-        vocabulary = Vocabulary.for_space(simulator.space, simulator.tile_size)[-1]
+    vocabulary = vocabulary_of(config, simulator.space, simulator.tile_size)
     agent = make_value_agent(config, spec, simulator.num_actions, simulator.decode, vocabulary)
     replay = make_replay(config, agent.segment_length)
     return Learner(config, simulator, replay, agent)

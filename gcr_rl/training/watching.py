@@ -4,19 +4,25 @@ and puts the group that follows into the agents' states."""
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from gcr_rl.agents.symmetric import without_fold
 from gcr_rl.config import Config
 from gcr_rl.errors import InputError
-from gcr_rl.symmetry import Schedule, Standing, due, init_standing, recovered
-from gcr_rl.symmetry.enforcement import check_all, evidence_of, groups_in_force
+from gcr_rl.symmetry import (
+    Evidence,
+    Group,
+    Schedule,
+    SortingGroup,
+    Standing,
+    due,
+    init_standing,
+    recovered,
+)
+from gcr_rl.symmetry.enforcement import check_all, evidence_of, groups_in_force, latest_rows
 from gcr_rl.symmetry.watch import standing_data, standing_from
 from gcr_rl.training.loop import Program
 from gcr_rl.training.state import TrainState
-from gcr_rl.types import Transition
 
 
 class Watch:
@@ -39,29 +45,34 @@ class Watch:
         vocabulary = self._vocabulary
         if vocabulary is None or not any(due(standing, step) for standing in self.standings):
             return state
-        before = [standing.relabellings() for standing in self.standings]
+        before = self._enforced()
         self.standings = check_all(
-            self.standings, lambda i: evidence_of(self._rows(state, i), self._decode), step,
+            self.standings, lambda i: self._evidence(state, i), step,
             vocabulary, self._actions, self._schedule,
         )  # fmt: skip
-        if before == [standing.relabellings() for standing in self.standings]:
+        if before == self._enforced():
             return state
-        found = groups_in_force(
-            self.standings, vocabulary, self._actions,
-            provisional=self._config.symmetry.provisional,
-        ).group  # fmt: skip
-        group = without_fold(found)
+        provisional = self._config.symmetry.provisional
+        group = without_fold(
+            groups_in_force(
+                self.standings, vocabulary, self._actions, provisional=provisional
+            ).group
+        )
         if not self._config.symmetry.relabel:
             group = _keeping_actions(group)
         return state._replace(agent=state.agent._replace(group=group))
 
-    def _rows(self, state: TrainState, place: int) -> Transition:
-        """The newest transitions of one seed, oldest first, on the host."""
-        rows, replay = state.replay.rows, state.replay
-        capacity, size = rows.action.shape[1], int(replay.size)
-        keep = min(size, max(self._config.symmetry.window // self._config.loop.num_envs, 1))
-        order = (int(replay.cursor) - keep + np.arange(keep)) % capacity
-        return jax.device_get(jax.tree.map(lambda leaf: leaf[place, order], rows))
+    def _enforced(self) -> list[dict[int, list[int]]]:
+        """Of every seed the transforms that the configuration lets count, with relabellings."""
+        provisional = self._config.symmetry.provisional
+        return [standing.relabellings(provisional) for standing in self.standings]
+
+    def _evidence(self, state: TrainState, place: int) -> Evidence:
+        """The newest transitions of one seed."""
+        window, replay = self._config.symmetry.window, state.replay
+        count = window // self._config.loop.num_envs
+        rows = latest_rows(replay.rows, int(replay.cursor), int(replay.size), count, place)
+        return evidence_of(rows, self._decode, latest=window)
 
     def log(self, place: int) -> dict[str, float]:
         """What a row of the log says of one seed's certificates."""
@@ -97,13 +108,9 @@ class Watch:
         self.standings = [standing_from(one, self._vocabulary, self._actions) for one in note]
 
 
-def _keeping_actions(group: Any) -> Any:
+def _keeping_actions(group: Group | SortingGroup) -> Group | SortingGroup:
     """The same transforms without their relabelling."""
-    if hasattr(group, "relabel"):
-        actions = jnp.arange(group.relabel.shape[-1], dtype=group.relabel.dtype)
-        return _replaced(group, "relabel", jnp.broadcast_to(actions, group.relabel.shape))
-    return _replaced(group, "actions", jnp.full_like(group.actions, -1))
-
-
-def _replaced(module: Any, field: str, value: Any) -> Any:
-    return eqx.tree_at(lambda node: getattr(node, field), module, value)
+    if isinstance(group, SortingGroup):
+        return eqx.tree_at(lambda g: g.actions, group, jnp.full_like(group.actions, -1))
+    actions = jnp.arange(group.relabel.shape[-1], dtype=group.relabel.dtype)  # [seeds, g, actions]
+    return eqx.tree_at(lambda g: g.relabel, group, jnp.broadcast_to(actions, group.relabel.shape))

@@ -14,8 +14,6 @@ from hypothesis import strategies as st
 
 from gcr_rl import cli
 from gcr_rl.agents.noise import Noise
-from gcr_rl.agents.objective import Known
-from gcr_rl.agents.value import make_objective
 from gcr_rl.envs.dihedral import MOVES
 from gcr_rl.inspection import inspect_run
 from gcr_rl.inspection.grid import ValueMap, grid_of
@@ -26,7 +24,6 @@ from gcr_rl.inspection.slot_order import (
     draw,
     interval_comparisons,
     nudges,
-    observation_spec,
     slot_order,
     state_names,
 )
@@ -87,13 +84,9 @@ def gcr(capsys, *words):
 
 def logged_loss(snapshot, segments):
     """What an update on these segments would log."""
-    config, agent, state = snapshot.config, snapshot.agent, snapshot.agent_state
-    objective = make_objective(
-        config, observation_spec(config), agent.num_actions, snapshot.decode, agent.vocabulary
-    )
-    known = Known(state.target, state.group, state.noise)
-    loss = jax.jit(objective.loss, static_argnums=5)
-    return loss(state.params, known, segments, None, jnp.int32(0), snapshot.level)[1]
+    state = snapshot.agent_state
+    loss = jax.jit(snapshot.agent.objective.loss, static_argnums=5)
+    return loss(state.params, state.known, segments, None, jnp.int32(0), snapshot.level)[1]
 
 
 def test_group_order_and_values_of_a_seed_are_found(found):

@@ -1,5 +1,6 @@
 """Certificates in a run: they arrive, are enforced, logged, summarised, and survive a resume."""
 
+import dataclasses
 import shutil
 
 import jax
@@ -9,8 +10,10 @@ import pytest
 
 from gcr_rl.errors import InputError
 from gcr_rl.presets import preset
-from gcr_rl.training import checkpoint, load, resume, train
+from gcr_rl.training import checkpoint, load, resume, train, watching
 from gcr_rl.training.run_folder import WALL_CLOCK_FIELDS, read_rows, read_summary
+from gcr_rl.training.runner import build_program
+from gcr_rl.training.watching import Watch
 
 SETTINGS = {
     "steps": 2_000,
@@ -87,3 +90,20 @@ def test_without_relabelling_the_transforms_leave_actions_as_they_are(tmp_path):
     relabel = np.asarray(run.agent_state.group.relabel)
     np.testing.assert_array_equal(relabel, np.broadcast_to(np.arange(4), relabel.shape))
     assert run.agent.level(run.agent_state) > 1
+
+
+def test_a_promoted_certificate_is_enforced_where_provisional_ones_are_not(monkeypatch):
+    config = preset("Probe-D4", "gcr", {**SETTINGS, "symmetry.provisional": False})
+    program = build_program(config)
+    state = program.init(jnp.array(config.seeds, jnp.int32))
+    watch = Watch(config, program)
+    blank = watch.standings[0]
+    place = 1
+    early = dataclasses.replace(blank, provisional=np.arange(len(blank.certified)) == place)
+    full = dataclasses.replace(early, provisional=blank.certified, certified=early.provisional)
+    for found, level in ((early, 1), (full, 4)):
+        monkeypatch.setattr(
+            watching, "check_all", lambda standings, *rest, now=found: [now] * len(standings)
+        )
+        state = watch.after(state, 10_000)
+        assert program.agent.level(state.agent) == level
