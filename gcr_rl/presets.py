@@ -31,17 +31,20 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
     },
     "RotMirrorGrid": {
         "steps": 60_000,
-        "network.hidden": (128, 128),
-        "optimiser.learning_rate": 2e-3,
+        "network.hidden": (256, 256),
+        "optimiser.learning_rate": 4e-3,
+        "optimiser.schedule": "linear",
         "value.loss": "squared",
         "value.n_step": 3,
         "value.target_period": 1,
-        "value.target_rate": 0.005,
+        "value.target_rate": 0.02,
         "replay.capacity": 60_000,
         "replay.batch_size": 128,
+        "replay.learning_starts": 300,
+        "loop.updates": 2,
         "exploration.end": 0.1,
-        "exploration.fraction": 0.5,
-        "evaluation.every": 2_000,
+        "exploration.fraction": 0.1,
+        "evaluation.every": 1_000,
     },
     "ButtonPermutation": {
         "steps": 100_000,
@@ -98,16 +101,8 @@ METHOD_PRESETS: dict[tuple[str, str], dict[str, Any]] = {
         ("ButtonPermutation", "tiles"),
     )
 }
-for _method in ("gcr-hard", "gcr-soft", "sym-only", "logic-only", "no-relabel"):
-    METHOD_PRESETS["RotMirrorGrid", _method] = {
-        "network.hidden": (256, 256),
-        "optimiser.learning_rate": 4e-3,
-        "optimiser.schedule": "linear",
-        "value.target_rate": 0.02,
-        "order.horizons": (5, 20),
-        "exploration.fraction": 0.1,
-        "loop.updates": 2,
-    }
+for _method in ("gcr-hard", "gcr-soft", "logic-only", "no-relabel"):
+    METHOD_PRESETS["RotMirrorGrid", _method] = {"order.horizons": (5, 20)}
 
 
 def preset(task: str, method: str = "ddqn", overrides: Mapping[str, Any] | None = None) -> Config:

@@ -1,0 +1,189 @@
+"""The numbers of a suite's finished jobs as one small data file, and the tests between methods.
+
+    gcr bench grid --out STORE
+    python benchmarks/suite_figures.py STORE grid-full --out benchmarks/results/suite_grid.json
+
+Every row names the command and the commit that made it. Tests: ``--candidate`` against every
+other method of the same task, options and budget, paired by seed, on the mean return over
+training: a two-sided sign-flip test, and non-inferiority with a margin of 5 % of the distance
+between the random and the optimal return; both corrected by Holm over the file.
+"""
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+
+from gcr_rl.bench.store import Store
+from gcr_rl.evaluation import metrics, statistics
+from gcr_rl.report.summary import task_facts
+from gcr_rl.training.run_folder import read_json
+from gcr_rl.training.summary import curve_of
+
+MARGIN = 0.05
+CONFIDENCE = 0.95
+
+
+def rows_of(folder):
+    """The rows of evaluation.jsonl."""
+    return [json.loads(line) for line in (folder / "evaluation.jsonl").read_text().splitlines()]
+
+
+def late(rows, seeds, name):
+    """``name`` of every seed over the last fifth of the evaluations; None where there is none."""
+    by_seed = [[row[name] for row in rows if row["seed"] == seed] for seed in seeds]
+    if any(value is None for values in by_seed for value in values):
+        return None
+    count = max(1, len(by_seed[0]) // 5)
+    return np.array(by_seed, float)[:, -count:]
+
+
+def figures(folder, label, commit):
+    """One row: what was run, and what came out of it, seed by seed."""
+    config = read_json(folder / "config.json", "run")
+    provenance = read_json(folder / "provenance.json", "run")
+    rows, seeds = rows_of(folder), config["seeds"]
+    curve = curve_of(rows, seeds)
+    budget = min(config["steps"], int(curve.steps[-1]))
+    facts = task_facts(config["task"], config["env"])
+    residual, value = late(rows, seeds, "bellman_residual"), late(rows, seeds, "start_value")
+    row = {
+        "suite": label,
+        "task": config["task"],
+        "env": config["env"],
+        "method": config["method"],
+        "steps": config["steps"],
+        "seeds": len(seeds),
+        "first_seed": seeds[0],
+        "key": folder.name,
+        "commit": provenance["commit"] or commit,
+        "command": provenance.get("command"),
+        "config": config,
+        "final": metrics.final_return(curve, budget).round(4).tolist(),
+        "training": metrics.mean_training_return(curve, budget).round(4).tolist(),
+        "residual": None if residual is None else residual.mean(axis=1).round(6).tolist(),
+        "value_variance": None if value is None else value.var(axis=1).round(8).tolist(),
+        "curve_steps": curve.steps.tolist(),
+        "curve_mean": curve.returns.mean(axis=0).round(3).tolist(),
+        "curve_worst": curve.returns.min(axis=0).round(3).tolist(),
+    }
+    if facts.threshold is not None:
+        reached = metrics.steps_to_threshold(curve, facts.threshold, budget)
+        row |= {
+            "threshold": facts.threshold,
+            "to_threshold": reached.steps.tolist(),
+            "reached": int(reached.reached.sum()),
+            "mean_curve_reaches": first_above(curve, facts.threshold),
+        }
+    return row
+
+
+def first_above(curve, threshold):
+    """The first evaluation at which the mean over seeds is at least ``threshold``; or None."""
+    above = curve.returns.mean(axis=0) >= threshold
+    return int(curve.steps[above.argmax()]) if above.any() else None
+
+
+def group_of(row):
+    """Rows with one of these are compared with each other."""
+    return (row["task"], json.dumps(row["env"], sort_keys=True), row["steps"], row["seeds"])
+
+
+def by_seed(row, name):
+    """Scores keyed by seed, as the paired tests want them."""
+    return dict(enumerate(row[name], start=row["first_seed"]))
+
+
+def tests(rows, candidate):
+    """The candidate against every other method of its group."""
+    groups = defaultdict(list)
+    for row in rows:
+        groups[group_of(row)].append(row)
+    found = []
+    for members in groups.values():
+        ours = next((row for row in members if row["method"] == candidate), None)
+        for other in members if ours is not None else ():
+            if other is not ours:
+                found.append(compared(ours, other))
+    for name in ("p", "p_non_inferior", "p_residual", "p_variance"):
+        chosen = [test for test in found if test.get(name) is not None]
+        adjusted = statistics.holm([test[name] for test in chosen])
+        for test, value in zip(chosen, adjusted, strict=True):
+            test[f"{name}_holm"] = float(value)
+    return found
+
+
+def compared(ours, other):
+    """All tests of one pair of methods."""
+    first, second = by_seed(ours, "training"), by_seed(other, "training")
+    result = statistics.paired_permutation_test(first, second, seed=0)
+    facts = task_facts(ours["task"], ours["env"])
+    test = {
+        "task": ours["task"],
+        "env": ours["env"],
+        "steps": ours["steps"],
+        "candidate": ours["method"],
+        "other": other["method"],
+        "difference": result.difference,
+        "p": result.p_value,
+    }
+    if facts.optimal_return is not None and facts.random_return is not None:
+        margin = MARGIN * abs(facts.optimal_return - facts.random_return)
+        bound = statistics.non_inferiority(
+            first, second, margin=margin, seed=0, confidence=CONFIDENCE
+        )
+        test |= {"margin": margin, "lower": bound.lower_bound, "p_non_inferior": bound.p_value}
+    for name, short in (("residual", "p_residual"), ("value_variance", "p_variance")):
+        if ours[name] is not None and other[name] is not None:
+            paired = statistics.paired_permutation_test(
+                by_seed(ours, name), by_seed(other, name), seed=0
+            )
+            test |= {f"difference_{name}": paired.difference, short: paired.p_value}
+    return test
+
+
+def main():
+    """Read the store, write the file, print the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("store", type=Path)
+    parser.add_argument("labels", nargs="+", help="SUITE-SCALE, as in STORE/suites")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--candidate", default="gcr-hard")
+    parser.add_argument("--commit", help="where the runs could not know theirs (no git there)")
+    options = parser.parse_args()
+    store, rows = Store(options.store), []
+    for label in options.labels:
+        for job in read_json(store.index_file(label), "store")["jobs"]:
+            if store.standing(job["key"]).status == "finished":
+                rows.append(figures(store.folder(job["key"]), label, options.commit))
+    found = tests(rows, options.candidate)
+    options.out.write_text(
+        json.dumps({"about": __doc__.split("\n")[0], "tests": found, "rows": rows}) + "\n"
+    )
+    show(rows, found)
+
+
+def show(rows, found):
+    """Markdown tables."""
+    print(
+        "| task | options | method | steps | final | worst | training | mean reaches | residual |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for row in sorted(
+        rows, key=lambda row: (row["task"], str(row["env"]), -np.mean(row["training"]))
+    ):
+        residual = "" if row["residual"] is None else f"{np.mean(row['residual']):.4f}"
+        print(
+            f"| {row['task']} | {row['env'] or ''} | {row['method']} | {row['steps']:,} "
+            f"| {np.mean(row['final']):.2f} | {min(row['final']):.2f} "
+            f"| {np.mean(row['training']):.2f} "
+            f"| {row.get('mean_curve_reaches')} | {residual} |"
+        )
+    for test in found:
+        print({name: value for name, value in test.items() if value is not None})
+
+
+if __name__ == "__main__":
+    main()
