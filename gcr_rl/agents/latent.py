@@ -57,6 +57,18 @@ class Latent:
         metrics = {f"latent_{name}": found[name] for name in (*names, "diversity", "alpha")}
         return self.config.coefficient * terms.total, metrics
 
+    def restrained(self, change: Any, learning_rate: float) -> Any:
+        """Adam's change with the transforms' part shortened so that retraction can follow.
+
+        Adam moves an entry by about the learning rate, hence the spectral norm of a d x d
+        transform by at most d times that, and an element waits K updates for its turn. With
+        rate * d * K <= 1/2 its singular values stay within (1/2, 3/2), where Newton–Schulz
+        converges; beyond √3 it diverges.
+        """
+        reach = learning_rate * self.features * self.config.elements
+        transforms = min(1.0, 0.5 / reach) * change.bank.transforms
+        return change._replace(bank=change.bank._replace(transforms=transforms))
+
     def retracted(self, params: Any, clock: Array) -> Any:
         """One element of the bank a step nearer to an orthogonal matrix."""
         return params._replace(bank=latent.retract(params.bank, clock)[0])

@@ -136,6 +136,8 @@ def make_value_agent(
             state.params, state.known, segments, words, clock, level
         )
         change, optimiser_state = optimiser.update(gradient, state.optimiser, state.params)
+        if objective.latent is not None:
+            change = objective.latent.restrained(change, config.optimiser.learning_rate)
         params = optax.apply_updates(state.params, change)
         if objective.latent is not None:
             params = objective.latent.retracted(params, jnp.asarray(clock))
