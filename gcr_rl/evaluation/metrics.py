@@ -57,6 +57,16 @@ class StepsToThreshold(NamedTuple):
     median_censored: bool
 
 
+class FiveNumbers(NamedTuple):
+    """Minimum, quartiles and maximum: what a box plot draws."""
+
+    least: float
+    lower: float
+    median: float
+    upper: float
+    most: float
+
+
 def smooth(
     returns: Float[np.ndarray, "*seeds checkpoints"], window: int = SMOOTHING_WINDOW
 ) -> Float[np.ndarray, "*seeds checkpoints"]:
@@ -157,6 +167,11 @@ def across_seed_std(scores: ArrayLike) -> float:
 def worst_seed(scores: ArrayLike) -> float:
     """min over seeds (app:metrics, M3)."""
     return float(_scores(scores).min())
+
+
+def five_numbers(scores: ArrayLike) -> FiveNumbers:
+    """min, Q₁, Q₂, Q₃, max over seeds; Q_k is the order statistic at k(n−1)/4, interpolated."""
+    return FiveNumbers(*np.quantile(_scores(scores), [0.0, 0.25, 0.5, 0.75, 1.0]).tolist())
 
 
 def window_value_variance(

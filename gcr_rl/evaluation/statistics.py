@@ -96,6 +96,20 @@ def mean_band(
     return Band(estimate, low, high)
 
 
+def seed_range(values: Float[np.ndarray, "seeds columns"]) -> Band:
+    """Mean, minimum and maximum over the seeds that have a value (not NaN), column by column.
+
+    No confidence is claimed: the ends are those of the seeds at hand. Every column needs one
+    value at least.
+    """
+    array = np.asarray(values, dtype=float)
+    if array.ndim != 2 or array.size == 0 or np.isinf(array).any():
+        raise InputError("values", array.shape, "finite numbers or NaN, [seeds, columns]")
+    if np.isnan(array).all(axis=0).any():
+        raise InputError("values", "a column of NaN alone", "a value in every column")
+    return Band(np.nanmean(array, axis=0), np.nanmin(array, axis=0), np.nanmax(array, axis=0))
+
+
 def iqm(scores: ArrayLike) -> float:
     """Mean of the middle half of all scores; ⌊n/4⌋ are cut at either end."""
     array = _finite("scores", scores)
@@ -142,6 +156,19 @@ def paired_permutation_test(
     differences = _paired_differences(first, second)
     p_value, exact = _sign_flip_p(differences, alternative, seed, resamples)
     return PairedTest(float(differences.mean()), p_value, differences.size, exact)
+
+
+def paired_difference(
+    first: Scores,
+    second: Scores,
+    *,
+    seed: int,
+    confidence: float = CONFIDENCE,
+    resamples: int = RESAMPLES,
+) -> Interval:
+    """mean(first − second) over pairs made by seed, with the interval of ``mean_interval``."""
+    differences = _paired_differences(first, second)
+    return mean_interval(differences, seed=seed, confidence=confidence, resamples=resamples)
 
 
 def smallest_p_value(pairs: int, alternative: Alternative = "two-sided") -> float:

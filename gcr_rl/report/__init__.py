@@ -1,6 +1,6 @@
-"""Run folders -> tables and figures. Computes no statistic: that is evaluation/'s room."""
+"""Run folders -> a page, tables and figures. Computes no statistic: that is evaluation/'s room."""
 
-from gcr_rl.report.document import write_report
+from gcr_rl.report.document import write_report, write_summary
 from gcr_rl.report.runs import RunData, load_runs
 from gcr_rl.report.summary import (
     Comparison,
@@ -11,7 +11,7 @@ from gcr_rl.report.summary import (
     summarise,
     task_facts,
 )
-from gcr_rl.report.text import format_table, markdown_table
+from gcr_rl.report.text import format_table, latex_table, markdown_table
 
 __all__ = [
     "Comparison",
@@ -21,9 +21,11 @@ __all__ = [
     "TaskFacts",
     "TaskSummary",
     "format_table",
+    "latex_table",
     "load_runs",
     "markdown_table",
     "summarise",
     "task_facts",
     "write_report",
+    "write_summary",
 ]

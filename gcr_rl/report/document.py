@@ -1,9 +1,10 @@
-"""The report: a Markdown page, a figure per task, and an index with every number behind them."""
+"""The report: a page, its Markdown, tables, figures, and an index with every number behind them."""
 
 import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,15 @@ import numpy as np
 
 from gcr_rl import __version__
 from gcr_rl.evaluation import metrics, statistics
+from gcr_rl.report.aggregate import LEVELS
+from gcr_rl.report.aggregate import RESAMPLES as AGGREGATE_RESAMPLES
+from gcr_rl.report.details import Details, collect_details
 from gcr_rl.report.escaping import clean, escape_markdown
-from gcr_rl.report.figures import learning_curves, method_styles
+from gcr_rl.report.figures import KINDS, learning_curves, method_styles
 from gcr_rl.report.files import INDEX, KIND, check_target, earlier_files, write_files
+from gcr_rl.report.page_data import page_data
 from gcr_rl.report.runs import RunData, load_runs
+from gcr_rl.report.score_figures import profiles, task_scores
 from gcr_rl.report.summary import (
     BOOTSTRAP_SEED,
     SIGNIFICANCE,
@@ -25,36 +31,77 @@ from gcr_rl.report.summary import (
     summarise,
     task_facts,
 )
-from gcr_rl.report.text import markdown_table
+from gcr_rl.report.text import latex_table, markdown_table
+from gcr_rl.report.webpage import html_page
 
-PAGE = "report.md"
+PAGE, WEBPAGE = "report.md", "report.html"
+TABLES = {"table.md": markdown_table, "table.tex": latex_table}
+
+
+@dataclass(frozen=True)
+class _Stems:
+    """Names of the figures' files, without their kinds."""
+
+    curves: list[str]
+    scores: list[str]
+    profiles: list[str]
 
 
 def write_report(
     paths: Iterable[str | Path] | str | Path, out_dir: str | Path, *, facts_of: FactsOf = task_facts
 ) -> list[Path]:
-    """Report on run folders in ``out_dir``: ``report.md``, ``report.json``, curves per task.
+    """Report on run folders in ``out_dir``: page, Markdown, tables, figures and their index.
 
     Returns the paths written, the index first. Everything is computed before the first file
     is written; a file in ``out_dir`` that no report of ours wrote is never overwritten.
     """
     runs = load_runs(paths)
-    summary = summarise(runs, facts_of)
+    return write_summary(summarise(runs, facts_of), runs, out_dir)
+
+
+def write_summary(summary: Summary, runs: Sequence[RunData], out_dir: str | Path) -> list[Path]:
+    """``write_report`` on runs that have been read and summarised already."""
     out = Path(out_dir)
-    stems = _figure_stems(summary.tasks)
-    figure_names = [f"{stem}.{kind}" for stem in stems for kind in ("png", "svg")]
-    names = [INDEX, PAGE, *figure_names]
+    check_target(out, [INDEX, PAGE, WEBPAGE, *TABLES])
+    details = collect_details(summary, runs)
+    curves = _figure_stems(summary.tasks)
+    stems = _Stems(
+        curves,
+        [stem.replace("curves-", "scores-", 1) for stem in curves],
+        ["profiles", "profiles-2"][: len(details.aggregates)],
+    )
+    every = [*stems.curves, *stems.scores, *stems.profiles]
+    names = [INDEX, PAGE, WEBPAGE, *TABLES, *(f"{stem}.{kind}" for stem in every for kind in KINDS)]
     check_target(out, names)
-    styles = method_styles([row.method for row in summary.rows])
-    contents = {PAGE: _page(summary, runs, stems).encode()}
-    for task, stem in zip(summary.tasks, stems, strict=True):
-        for kind, content in learning_curves(task, styles).items():
-            contents[f"{stem}.{kind}"] = content
-    index = _index(summary, runs, stems)
+    contents = {
+        PAGE: _page(summary, runs, stems.curves).encode(),
+        WEBPAGE: _webpage(summary, details, runs, out, stems).encode(),
+        **{name: table(summary.rows).encode() for name, table in TABLES.items()},
+        **_figures(summary, details, stems),
+    }
+    index = _index(summary, runs, stems.curves, details)
     index["files"] = names
     index["earlier_files"] = sorted(set(earlier_files(out)) - set(names))
     text = json.dumps(_plain(index), indent=1, allow_nan=False)
     return write_files(out, {INDEX: text.encode(), **contents})
+
+
+def _figures(summary: Summary, details: Details, stems: _Stems) -> dict[str, bytes]:
+    styles = method_styles(row.method for row in summary.rows)
+    drawn: list[tuple[str, dict[str, bytes]]] = []
+    for task, curves, scores in zip(summary.tasks, stems.curves, stems.scores, strict=True):
+        drawn += [(curves, learning_curves(task, styles)), (scores, task_scores(task, styles))]
+    for aggregate, stem in zip(details.aggregates, stems.profiles, strict=True):
+        drawn.append((stem, profiles(aggregate, styles)))
+    return {f"{stem}.{kind}": data for stem, found in drawn for kind, data in found.items()}
+
+
+def _webpage(
+    summary: Summary, details: Details, runs: Sequence[RunData], out: Path, stems: _Stems
+) -> str:
+    pairs = zip(stems.curves, stems.scores, strict=True)
+    figures = {"tasks": [list(pair) for pair in pairs], "profiles": stems.profiles}
+    return html_page(lambda points: page_data(summary, details, runs, out, points, figures))
 
 
 def _page(summary: Summary, runs: Sequence[RunData], stems: Sequence[str]) -> str:
@@ -128,7 +175,9 @@ def _code(text: object) -> str:
     return escape_markdown(text, 400) if re.search("[`<>&|]", shown) else f"`{shown}`"
 
 
-def _index(summary: Summary, runs: Sequence[RunData], stems: Sequence[str]) -> dict[str, Any]:
+def _index(
+    summary: Summary, runs: Sequence[RunData], stems: Sequence[str], details: Details
+) -> dict[str, Any]:
     place = {id(run): number for number, run in enumerate(runs)}
     return {
         "kind": KIND,
@@ -138,17 +187,27 @@ def _index(summary: Summary, runs: Sequence[RunData], stems: Sequence[str]) -> d
             "final_fraction": metrics.FINAL_FRACTION,
             "confidence": statistics.CONFIDENCE,
             "resamples": statistics.RESAMPLES,
+            "aggregate_resamples": AGGREGATE_RESAMPLES,
             "bootstrap_seed": BOOTSTRAP_SEED,
             "significance": SIGNIFICANCE,
             "correction": "Holm over all different tests of the report",
         },
-        "notes": summary.notes,
+        "notes": [*summary.notes, *details.notes],
         "runs": [_source(run) for run in runs],
         "rows": [_row(row) for row in summary.rows],
         "figures": [
             _figure(task, stem, place) for task, stem in zip(summary.tasks, stems, strict=True)
         ],
+        "ablations": _by_task(summary, details.ablations),
+        "step_costs": _by_task(summary, details.costs),
+        "aggregates": [asdict(aggregate) for aggregate in details.aggregates],
+        "aggregate_levels": LEVELS,
     }
+
+
+def _by_task(summary: Summary, found: Sequence[Sequence[Any]]) -> list[dict[str, Any]]:
+    pairs = zip(summary.tasks, found, strict=True)
+    return [{"task": task.label, **asdict(one)} for task, several in pairs for one in several]
 
 
 def _source(run: RunData) -> dict[str, Any]:
@@ -173,7 +232,7 @@ def _row(row: MethodRow) -> dict[str, Any]:
 
 def _figure(task: TaskSummary, stem: str, place: Mapping[int, int]) -> dict[str, Any]:
     return {
-        "files": [f"{stem}.png", f"{stem}.svg"],
+        "files": [f"{stem}.{kind}" for kind in KINDS],
         "task": task.task,
         "env": task.env,
         "exact": task.exact,

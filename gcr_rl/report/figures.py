@@ -1,7 +1,7 @@
-"""Learning curves as PNG and SVG bytes, by matplotlib's objects: no pyplot, no global figure."""
+"""Learning curves as PNG, SVG and PDF, by matplotlib's objects: no pyplot, no global figure."""
 
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib as mpl
@@ -10,32 +10,53 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 
+from gcr_rl.methods import METHODS
 from gcr_rl.report.escaping import clean
 from gcr_rl.report.summary import MethodCurve, TaskSummary
 
+KINDS: dict[str, dict[str, None]] = {
+    "png": {"Software": None},
+    "svg": {"Date": None},
+    "pdf": {"CreationDate": None},
+}
+"""Kinds of files, with what matplotlib must not write into them."""
+
 _INK, _QUIET = "#222222", "#6b6b6b"
-# Okabe and Ito's colours, which colour-blind readers tell apart, without the pale yellow.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+# Okabe and Ito's colours, which colour-blind readers tell apart, without the pale yellow; then
+# Tol's muted ones, which come with dashes. The page has the same, as --c0 and so on.
+_FIRST = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_COLOURS = (
+    *_FIRST, "#332288", "#882255", "#117733", "#AA4499", "#8A8A1F", "#3A9C8C", "#A98C2C",
+)  # fmt: skip
 _DASHES = ("solid", (0, (5, 1.5)), (0, (1.5, 1.2)), (0, (6, 1.5, 1.5, 1.5)))
 _WIDTH, _HEIGHT, _DPI = 7.2, 4.2, 160
 _LABEL_GAP = 0.062
 _LONGEST_LABEL = 28
 
 
-def method_styles(methods: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Colour and dashes per method; the same in all figures of a report."""
-    colours, dashes = len(_COLOURS), len(_DASHES)
+def method_looks(methods: Iterable[str]) -> dict[str, tuple[int, int]]:
+    """Numbers of colour and dashes per method; the same in all figures of a report.
+
+    Our methods come first, in their own order, then all others by name.
+    """
+    known = {name: place for place, name in enumerate(METHODS)}
+    ordered = sorted(set(methods), key=lambda name: (known.get(name, len(known)), name))
     return {
-        method: {
-            "color": _COLOURS[place % colours],
-            "linestyle": _DASHES[(place // colours) % dashes],
-        }
-        for place, method in enumerate(sorted(set(methods)))
+        method: (place % len(_COLOURS), (place // len(_FIRST)) % len(_DASHES))
+        for place, method in enumerate(ordered)
+    }
+
+
+def method_styles(methods: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Colour and dashes per method, as matplotlib names them."""
+    return {
+        method: {"color": _COLOURS[colour], "linestyle": _DASHES[dashes]}
+        for method, (colour, dashes) in method_looks(methods).items()
     }
 
 
 def learning_curves(task: TaskSummary, styles: Mapping[str, Mapping[str, Any]]) -> dict[str, bytes]:
-    """``{"png": …, "svg": …}``: mean over seeds with its 95 % band, against environment steps."""
+    """Mean over seeds with its 95 % band, against environment steps; content by kind of file."""
     figure = Figure(figsize=(_WIDTH, _HEIGHT), facecolor="white")
     axes = figure.add_subplot()
     names = [clean(curve.method, _LONGEST_LABEL) for curve in task.curves]
@@ -48,7 +69,7 @@ def learning_curves(task: TaskSummary, styles: Mapping[str, Mapping[str, Any]]) 
     _draw_reference(axes, task.facts.threshold, "threshold", above=False)
     axes.set_ylim(*_limits(task))
     _draw_labels(axes, task.curves, styles)
-    return {"png": _encode(figure, "png"), "svg": _encode(figure, "svg")}
+    return encoded(figure)
 
 
 def _draw_curve(axes: Axes, merged: MethodCurve, budget: int, style: Mapping[str, Any]) -> None:
@@ -159,10 +180,12 @@ def spread(positions: np.ndarray, gap: float) -> np.ndarray:
     return moved
 
 
-def _encode(figure: Figure, kind: str) -> bytes:
-    buffer = io.BytesIO()
-    # A fixed salt and no date: the same runs give the same bytes.
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    with mpl.rc_context({"svg.hashsalt": "gcr-rl", "font.family": "DejaVu Sans"}):
-        figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata)
-    return buffer.getvalue()
+def encoded(figure: Figure) -> dict[str, bytes]:
+    """The figure as each of :data:`KINDS`. No date and a fixed salt: the same bytes each time."""
+    found = {}
+    for kind, metadata in KINDS.items():
+        buffer = io.BytesIO()
+        with mpl.rc_context({"svg.hashsalt": "gcr-rl", "font.family": "DejaVu Sans"}):
+            figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata)
+        found[kind] = buffer.getvalue()
+    return found

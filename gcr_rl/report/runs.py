@@ -21,17 +21,20 @@ _MEAN_TOLERANCE = 1e-3
 class RunData:
     """One finished run: its settings, and the mean return of every seed at every checkpoint.
 
-    ``exact`` holds the exact expected returns where all rows have one, else None.
+    ``exact`` holds the exact expected returns where all rows have one, else None;
+    ``residual`` the Bellman residuals, NaN where a row has none.
     """
 
     folder: Path
     config: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    summary: Mapping[str, Any]
     evaluation_sha256: str
     steps: Int[np.ndarray, " checkpoints"]
     seeds: tuple[int, ...]
     sampled: Float[np.ndarray, "seeds checkpoints"]
     exact: Float[np.ndarray, "seeds checkpoints"] | None
+    residual: Float[np.ndarray, "seeds checkpoints"]
 
     @property
     def task(self) -> str:
@@ -70,35 +73,39 @@ def _load_run(folder: Path) -> RunData:
     config = _read_config(folder)
     if not (folder / "summary.json").exists():
         raise InputError("run", str(folder), "a finished run; `gcr resume` finishes this one")
-    summary = _read_object(folder / "summary.json")
+    summary = read_object(folder / "summary.json")
     if (status := summary.get("status")) != "finished":
         reason = f"{folder} ({status or 'no status'}: {summary.get('reason', 'no reason given')})"
         raise InputError("run", reason, "a run whose summary.json says that it finished")
-    provenance = _read_object(folder / "provenance.json")
-    content = _read_bytes(folder / "evaluation.jsonl")
+    provenance = read_object(folder / "provenance.json")
+    content = read_bytes(folder / "evaluation.jsonl")
     rows = _read_rows(folder / "evaluation.jsonl", content)
-    steps, sampled, exact = _arrange(folder, rows, config["seeds"])
+    steps, sampled, exact, residual = _arrange(folder, rows, config["seeds"])
     return RunData(
         folder=folder,
         config=config,
         provenance=provenance,
+        summary=summary,
         evaluation_sha256=hashlib.sha256(content).hexdigest(),
         steps=steps,
         seeds=tuple(config["seeds"]),
         sampled=sampled,
         exact=exact,
+        residual=residual,
     )
 
 
-def _read_bytes(path: Path) -> bytes:
+def read_bytes(path: Path) -> bytes:
+    """The content of a file, or a complaint that names it."""
     try:
         return path.read_bytes()
     except OSError as error:
         raise InputError(str(path), error.strerror, "a readable file of a run folder") from error
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    content = _read_bytes(path)
+def read_object(path: Path) -> dict[str, Any]:
+    """The object in a JSON file, or a complaint that names the file."""
+    content = read_bytes(path)
     try:
         value = json.loads(content)
     # RecursionError: a file of nested brackets.
@@ -111,7 +118,7 @@ def _read_object(path: Path) -> dict[str, Any]:
 
 def _read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
-    config = {"env": {}, **_read_object(path)}
+    config = {"env": {}, **read_object(path)}
     for key in ("task", "method"):
         if not isinstance(config.get(key), str) or not config[key]:
             raise InputError(f"{path}: {key}", config.get(key), "a name")
@@ -134,13 +141,14 @@ def _read_rows(path: Path, content: bytes) -> list[dict[str, Any]]:
     rows = []
     for number, line in enumerate(content.split(b"\n"), start=1):
         if line.strip():
-            rows.append(_read_row(f"{path}:{number}", line))
+            rows.append(_read_evaluation(f"{path}:{number}", line))
     if not rows:
         raise InputError(str(path), "no rows", "one row per seed and checkpoint")
     return rows
 
 
-def _read_row(place: str, line: bytes) -> dict[str, Any]:
+def read_row(place: str, line: bytes) -> dict[str, Any]:
+    """The object in a line of a log, with its step and seed; ``place`` stands in complaints."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -150,24 +158,33 @@ def _read_row(place: str, line: bytes) -> dict[str, Any]:
     for key in ("step", "seed"):
         if not _is_whole(row.get(key)):
             raise InputError(f"{place}: {key}", row.get(key), "a whole number")
+    return row
+
+
+def _read_evaluation(place: str, line: bytes) -> dict[str, Any]:
+    row = read_row(place, line)
     returns = row.get("returns")
-    if not isinstance(returns, list) or not returns or not all(map(_is_finite, returns)):
+    if not isinstance(returns, list) or not returns or not all(map(is_finite, returns)):
         raise InputError(f"{place}: returns", returns, "a list of finite numbers, not empty")
-    mean = float(np.mean(returns))
-    if not _is_finite(row.get("mean_return")) or not math.isclose(
+    mean = math.fsum(returns) / len(returns)
+    if not is_finite(row.get("mean_return")) or not math.isclose(
         row["mean_return"], mean, rel_tol=_MEAN_TOLERANCE, abs_tol=_MEAN_TOLERANCE
     ):
         raise InputError(f"{place}: mean_return", row.get("mean_return"), f"the mean, {mean}")
     exact = row.get("exact_return")
-    if exact is not None and not _is_finite(exact):
+    if exact is not None and not is_finite(exact):
         raise InputError(f"{place}: exact_return", exact, "a finite number or null")
-    return {"step": row["step"], "seed": row["seed"], "mean": mean, "exact": exact}
+    residual = row.get("bellman_residual")
+    if not is_finite(residual):  # a run before the first update, or of an older version
+        residual = math.nan
+    kept = {"step": row["step"], "seed": row["seed"]}
+    return {**kept, "mean": mean, "exact": exact, "residual": residual}
 
 
 def _arrange(
     folder: Path, rows: Sequence[Mapping[str, Any]], seeds: Sequence[int]
-) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    """Rows -> (steps, sampled means, exact returns or None), every seed at every checkpoint."""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray]:
+    """Rows -> (steps, sampled means, exact returns or None, residuals), seeds × checkpoints."""
     field = str(folder / "evaluation.jsonl")
     by_place = {(row["seed"], row["step"]): row for row in rows}
     if len(by_place) != len(rows):
@@ -183,16 +200,19 @@ def _arrange(
         raise InputError(field, f"checkpoints {steps[:3]}", "one at step 0 and one later at least")
     table = [[by_place[seed, step] for step in steps] for seed in seeds]
     sampled = np.array([[row["mean"] for row in line] for line in table])
-    if any(row["exact"] is None for row in rows):
-        return np.array(steps), sampled, None
-    return np.array(steps), sampled, np.array([[row["exact"] for row in line] for line in table])
+    residual = np.array([[row["residual"] for row in line] for line in table])
+    exact = None
+    if all(row["exact"] is not None for row in rows):
+        exact = np.array([[row["exact"] for row in line] for line in table])
+    return np.array(steps), sampled, exact, residual
 
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
 
 
-def _is_finite(value: object) -> bool:
+def is_finite(value: object) -> bool:
+    """Whether ``value`` is a number that arithmetic can take."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return abs(value) < 1e300

@@ -1,11 +1,12 @@
-"""Rows -> Markdown and plain text. Names come from run folders and are never trusted."""
+"""Rows -> Markdown, LaTeX and plain text. Names come from run folders and are never trusted."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from gcr_rl.evaluation.statistics import Interval
-from gcr_rl.report.escaping import clean, escape_markdown
+from gcr_rl.report.escaping import clean, escape_latex, escape_markdown
 from gcr_rl.report.summary import MethodRow
 
 
@@ -109,21 +110,63 @@ _TERMINAL_COLUMNS = (
 )
 
 
+class Cell(NamedTuple):
+    """What stands in a cell, not escaped yet; ``rank`` 1 is best of its task, 2 second best."""
+
+    text: str
+    rank: int
+
+
+TITLES = tuple(column.title for column in _MARKDOWN_COLUMNS)
+"""Titles of the columns of every written table: Markdown, LaTeX and the page."""
+
+
+def table_cells(rows: Iterable[MethodRow]) -> list[list[list[Cell]]]:
+    """[task][method][column], in the order of :data:`TITLES`."""
+    return [
+        [
+            [Cell(c.text(group[place]), _rank(c, group, place)) for c in _MARKDOWN_COLUMNS]
+            for place in range(len(group))
+        ]
+        for group in _by_task(rows)
+    ]
+
+
 def markdown_table(rows: Iterable[MethodRow]) -> str:
     """The table, rows of a task together; best of a task bold, second best in italics."""
-    lines = [
-        "| " + " | ".join(column.title for column in _MARKDOWN_COLUMNS) + " |",
-        "|" + "|".join("---" for _ in _MARKDOWN_COLUMNS) + "|",
-    ]
-    for group in _by_task(rows):
-        for place in range(len(group)):
-            cells = []
-            for column in _MARKDOWN_COLUMNS:
-                text = escape_markdown(column.text(group[place]))
-                mark = ("", "**", "*")[_rank(column, group, place)]
-                cells.append(f"{mark}{text}{mark}")
+    lines = ["| " + " | ".join(TITLES) + " |", "|" + "|".join("---" for _ in TITLES) + "|"]
+    for group in table_cells(rows):
+        for line in group:
+            marks = [("", "**", "*")[cell.rank] for cell in line]
+            cells = [
+                f"{mark}{escape_markdown(cell.text)}{mark}"
+                for cell, mark in zip(line, marks, strict=True)
+            ]
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def latex_table(rows: Iterable[MethodRow]) -> str:
+    """A booktabs table, the tasks set apart; best of a task bold, second best in italics.
+
+    It needs ``\\usepackage{booktabs}``.
+    """
+    lines = [
+        "% needs \\usepackage{booktabs}",
+        f"\\begin{{tabular}}{{ll{'r' * (len(TITLES) - 2)}}}",
+        "\\toprule",
+        " & ".join(map(escape_latex, TITLES)) + r" \\",
+    ]
+    for group in table_cells(rows):
+        lines.append("\\midrule")
+        for line in group:
+            commands = [("{}", "\\textbf{{{}}}", "\\textit{{{}}}")[cell.rank] for cell in line]
+            cells = [
+                command.format(escape_latex(cell.text))
+                for cell, command in zip(line, commands, strict=True)
+            ]
+            lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, "\\bottomrule", "\\end{tabular}"]) + "\n"
 
 
 def format_table(rows: Iterable[MethodRow]) -> str:

@@ -33,25 +33,32 @@ def two_methods(make_run):
 def test_a_report_has_its_page_index_and_figures(two_methods, tmp_path):
     out = tmp_path / "deep" / "report"
     written = write(two_methods, out)
-    names = ["curves-grid.png", "curves-grid.svg", "report.json", "report.md"]
+    kinds = ("pdf", "png", "svg")
+    names = sorted(
+        [f"{stem}.{kind}" for stem in ("curves-grid", "scores-grid", "profiles") for kind in kinds]
+        + ["report.html", "report.json", "report.md", "table.md", "table.tex"]
+    )
     assert sorted(path.name for path in written) == names
     assert sorted(path.name for path in out.iterdir()) == names
     page = (out / "report.md").read_text()
     assert "(curves-grid.png)" in page
     assert "Holm-corrected over the 1 test of this report" in page
     assert "†" in page
-    assert "`gcr train Grid dqn`" in page
+    assert "`gcr train Grid --method dqn`" in page
 
 
 def test_the_figures_are_images(two_methods, tmp_path):
     write(two_methods, tmp_path / "out")
-    png = (tmp_path / "out" / "curves-grid.png").read_bytes()
-    assert png[:8] == b"\x89PNG\r\n\x1a\n"
-    width, height = struct.unpack(">II", png[16:24])
-    assert width > 1000
-    assert height > 500
-    root = ElementTree.fromstring((tmp_path / "out" / "curves-grid.svg").read_bytes())
-    assert root.tag.endswith("svg")
+    for stem in ("curves-grid", "scores-grid", "profiles"):
+        png, svg, pdf = (
+            (tmp_path / "out" / f"{stem}.{kind}").read_bytes() for kind in ("png", "svg", "pdf")
+        )
+        assert png[:8] == b"\x89PNG\r\n\x1a\n"
+        width, height = struct.unpack(">II", png[16:24])
+        assert width > 1000
+        assert height > 300
+        assert ElementTree.fromstring(svg).tag.endswith("svg")
+        assert pdf.startswith(b"%PDF-") and b"CreationDate" not in pdf
 
 
 def test_the_same_runs_give_the_same_bytes(two_methods, tmp_path):
@@ -77,13 +84,13 @@ def test_the_index_holds_every_number_and_where_it_came_from(two_methods, tmp_pa
     assert row["to_threshold"]["reached"] == [True] * 6
     assert row["comparison"]["p_value"] == 2 / 64
     (figure,) = index["figures"]
-    assert figure["files"] == ["curves-grid.png", "curves-grid.svg"]
+    assert figure["files"] == ["curves-grid.png", "curves-grid.svg", "curves-grid.pdf"]
     curve = figure["curves"][1]
     source = index["runs"][curve["runs"][0]]
     assert source["rows"] == str(two_methods[1] / "evaluation.jsonl")
     assert source["rows_sha256"] == runs[1].evaluation_sha256
     assert source["config"] == json.loads((two_methods[1] / "config.json").read_text())
-    assert source["command"] == "gcr train Grid dqn"
+    assert source["command"] == "gcr train Grid --method dqn"
     assert curve["estimate"] == pytest.approx(runs[1].sampled.mean(axis=0))
     assert index["settings"]["smoothing_window"] == 5
 
@@ -107,7 +114,7 @@ def test_nasty_names_stay_text(make_run, tmp_path):
     write([make_run(task=name, method=name)], tmp_path / "out")
     page = (tmp_path / "out" / "report.md").read_text()
     assert "<script" not in page
-    (svg,) = (tmp_path / "out").glob("*.svg")
+    (svg,) = (tmp_path / "out").glob("curves-*.svg")
     assert b"<script" not in svg.read_bytes()
     assert svg.name == "curves-a-b-script-alert-1-script-frac-x-..-..-etc.svg"
 
@@ -115,7 +122,7 @@ def test_nasty_names_stay_text(make_run, tmp_path):
 def test_tasks_whose_names_look_alike_get_their_own_figures(make_run, tmp_path):
     written = write([make_run("a", task="A/B"), make_run("b", task="A B")], tmp_path / "out")
     pictures = [path.name for path in written if path.suffix == ".png"]
-    assert pictures == ["curves-a-b-2.png", "curves-a-b.png"]
+    assert pictures == ["curves-a-b-2.png", "curves-a-b.png", "scores-a-b-2.png", "scores-a-b.png"]
 
 
 def test_names_that_differ_in_case_only_do_not_share_a_file(make_run, tmp_path):
@@ -137,10 +144,13 @@ def test_figures_of_an_earlier_report_stay_ours(make_run, tmp_path):
     for runs in ([grid], [maze], [grid]):
         write(runs, out)
     index = json.loads((out / "report.json").read_text())
-    assert index["earlier_files"] == ["curves-maze.png", "curves-maze.svg"]
+    kinds = ("pdf", "png", "svg")
+    assert index["earlier_files"] == [
+        f"{stem}-maze.{kind}" for stem in ("curves", "scores") for kind in kinds
+    ]
 
 
-@pytest.mark.parametrize("name", ["report.md", "report.json", "curves-grid.svg"])
+@pytest.mark.parametrize("name", ["report.md", "report.json", "report.html", "curves-grid.svg", "table.tex"])
 def test_a_file_of_somebody_else_is_never_overwritten(two_methods, tmp_path, name):
     out = tmp_path / "out"
     out.mkdir()
@@ -173,7 +183,7 @@ def test_an_interrupted_report_can_be_written_again(two_methods, tmp_path, monke
         write(two_methods, out)
     assert not list(out.glob(".*"))
     monkeypatch.undo()
-    assert len(write(two_methods, out)) == 4
+    assert len(write(two_methods, out)) == 14
 
 
 def test_a_target_that_cannot_be_written_is_refused(two_methods, tmp_path):
@@ -202,6 +212,8 @@ def test_methods_look_different_from_each_other():
     styles = method_styles([f"m{i}" for i in range(20)])
     assert len({str(style) for style in styles.values()}) == 20
     assert method_styles(["b", "a"]) == method_styles(["a", "b"])
+    assert len({style["color"] for style in list(styles.values())[:14]}) == 14
+    assert list(method_styles(["zzz", "gcr-hard", "aaa", "dqn"])) == ["dqn", "gcr-hard", "aaa", "zzz"]
 
 
 def test_labels_are_moved_apart_and_keep_their_order():
