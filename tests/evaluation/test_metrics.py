@@ -10,6 +10,7 @@ from gcr_rl.evaluation.metrics import (
     auc,
     bellman_residual,
     final_return,
+    five_numbers,
     mean_training_return,
     normalised_score,
     smooth,
@@ -210,3 +211,11 @@ def test_bellman_residual_refuses_bad_targets(target):
 def test_curve_refuses_what_has_no_meaning(field, steps, returns, seeds):
     with pytest.raises(InputError, match=field):
         Curve(np.array(steps), returns, seeds)
+
+
+def test_five_numbers_by_hand():
+    assert five_numbers([5.0, 1.0, 4.0, 2.0, 3.0]) == (1.0, 2.0, 3.0, 4.0, 5.0)
+    assert five_numbers([0.0, 1.0]) == (0.0, 0.25, 0.5, 0.75, 1.0)
+    assert five_numbers([7.0]) == (7.0,) * 5
+    with pytest.raises(InputError):
+        five_numbers([])

@@ -14,9 +14,11 @@ from gcr_rl.evaluation.statistics import (
     mean_band,
     mean_interval,
     non_inferiority,
+    paired_difference,
     paired_permutation_test,
     performance_profile,
     probability_of_improvement,
+    seed_range,
     smallest_p_value,
 )
 
@@ -345,3 +347,46 @@ def test_empty_and_not_finite_input_is_refused(call, bad):
 def test_bad_options_are_refused(name, options):
     with pytest.raises(InputError, match=next(iter(options))):
         INTERVALS[name](0, **options)
+
+
+@pytest.mark.parametrize(
+    "interval",
+    [
+        lambda **options: iqm_interval([[0.0], [1.0]], seed=0, **options),
+        lambda **options: probability_of_improvement(
+            [[0.0], [2.0]], [[1.0], [1.0]], seed=0, **options
+        ),
+    ],
+)
+def test_stratified_interval_of_two_runs_by_hand(interval):
+    # Two runs drawn with replacement have the mean 0, 1/2 or 1 with chance 1/4, 1/2, 1/4: the
+    # quantiles at 0.3 and 0.7 are 1/2, those at 0.2 and 0.8 the ends.
+    assert interval(confidence=0.4) == (0.5, 0.5, 0.5)
+    assert interval(confidence=0.6) == (0.5, 0.0, 1.0)
+
+
+def test_strata_are_resampled_apart_by_hand():
+    # Two tasks with such a pair each: the mean is 0, 1/4, 1/2, 3/4, 1 with 1, 4, 6, 4, 1 in 16.
+    pair = [[0.0, 0.0], [1.0, 1.0]]
+    wins = probability_of_improvement(pair, np.full((2, 2), 0.5), seed=0, confidence=0.5)
+    assert wins == (0.5, 0.25, 0.75)  # quantiles at 0.25 and 0.75: 5/16 lie at 1/4 or below
+
+
+def test_paired_difference_by_hand():
+    # Differences 1 and 3, by seed and not by position: the mean of two values has these ends.
+    first, second = {4: 5.0, 9: 2.0}, {9: 1.0, 4: 2.0}
+    assert paired_difference(first, second, seed=0) == mean_interval([3.0, 1.0], seed=0)
+    assert paired_difference(first, second, seed=0).estimate == 2.0
+    with pytest.raises(InputError, match="seeds"):
+        paired_difference(first, {4: 1.0}, seed=0)
+
+
+def test_seed_range_by_hand():
+    nan = float("nan")
+    found = seed_range(np.array([[1.0, nan, 4.0], [3.0, 5.0, 8.0]]))
+    np.testing.assert_array_equal(found.estimate, [2.0, 5.0, 6.0])
+    np.testing.assert_array_equal(found.low, [1.0, 5.0, 4.0])
+    np.testing.assert_array_equal(found.high, [3.0, 5.0, 8.0])
+    for bad in ([[nan, 1.0]], [[float("inf")]], [[]], [1.0]):
+        with pytest.raises(InputError, match="values"):
+            seed_range(np.array(bad))

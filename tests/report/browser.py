@@ -4,7 +4,6 @@ import base64
 import contextlib
 import json
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -29,8 +28,6 @@ _OPTIONS = (
     "--disable-background-networking", "--disable-component-update", "--disable-extensions",
     "--allow-file-access-from-files", "--hide-scrollbars", "--remote-debugging-pipe",
 )  # fmt: skip
-_PATIENCE_S = 120
-"""A browser that says nothing for so long has hung: the error says so."""
 
 
 class Browser:
@@ -62,35 +59,37 @@ class Browser:
         return self
 
     def __exit__(self, *_):
-        with contextlib.suppress(OSError):
-            os.close(self._write)  # the browser ends with its pipe
-            os.close(self._read)
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        with contextlib.suppress(AssertionError, OSError):
+            self._session = None
+            self.call("Browser.close")
+        os.close(self._write)
+        os.close(self._read)
+        self._process.kill()  # it has ended, or it hangs
+        self._process.wait()
         shutil.rmtree(self._profile, ignore_errors=True)
 
     def call(self, method, **parameters):
         """Send a command and wait for its answer; events on the way are looked at."""
+        number = self._send(method, **parameters)
+        while True:
+            answer = self._receive()
+            if answer.get("id") == number:
+                assert "error" not in answer, f"{method}: {answer['error']}"
+                return answer["result"]
+            self._notice(answer)
+
+    def _send(self, method, **parameters):
         self._number += 1
         message = {"id": self._number, "method": method, "params": parameters}
         if self._session:
             message["sessionId"] = self._session
         os.write(self._write, json.dumps(message).encode() + b"\0")
-        while True:
-            answer = self._receive()
-            if answer.get("id") == self._number:
-                assert "error" not in answer, f"{method}: {answer['error']}"
-                return answer["result"]
-            self._notice(answer)
+        return self._number
 
     def _receive(self):
         while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._read], [], [], _PATIENCE_S)
-            part = os.read(self._read, 1 << 20) if ready else b""
-            assert part, f"chromium went away or hung (exit code {self._process.poll()})"
+            part = os.read(self._read, 1 << 20)
+            assert part, f"chromium went away (exit code {self._process.poll()})"
             self._buffer += part
         message, self._buffer = self._buffer.split(b"\0", 1)
         return json.loads(message)
@@ -105,7 +104,7 @@ class Browser:
             self.complaints.append(told["entry"])
         if name == "Page.javascriptDialogOpening":
             self.complaints.append(f"a dialog: {told['message']}")
-            self._session and self.call("Page.handleJavaScriptDialog", accept=True)
+            self._send("Page.handleJavaScriptDialog", accept=True)
 
     def size(self, width, height, dark=False):
         """The size of the window and the colours that its system prefers."""
@@ -117,7 +116,9 @@ class Browser:
     def open(self, path):
         """Load a file and wait until it is complete and has been painted."""
         self.call("Page.navigate", url=path.absolute().as_uri())
-        while not self.evaluate("document.readyState === 'complete' && location.protocol === 'file:'"):
+        while not self.evaluate(
+            "document.readyState === 'complete' && location.protocol === 'file:'"
+        ):
             time.sleep(0.02)
         self.settle()
 

@@ -150,7 +150,9 @@ def test_figures_of_an_earlier_report_stay_ours(make_run, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("name", ["report.md", "report.json", "report.html", "curves-grid.svg", "table.tex"])
+@pytest.mark.parametrize(
+    "name", ["report.md", "report.json", "report.html", "curves-grid.svg", "table.tex"]
+)
 def test_a_file_of_somebody_else_is_never_overwritten(two_methods, tmp_path, name):
     out = tmp_path / "out"
     out.mkdir()
@@ -213,7 +215,12 @@ def test_methods_look_different_from_each_other():
     assert len({str(style) for style in styles.values()}) == 20
     assert method_styles(["b", "a"]) == method_styles(["a", "b"])
     assert len({style["color"] for style in list(styles.values())[:14]}) == 14
-    assert list(method_styles(["zzz", "gcr-hard", "aaa", "dqn"])) == ["dqn", "gcr-hard", "aaa", "zzz"]
+    assert list(method_styles(["zzz", "gcr-hard", "aaa", "dqn"])) == [
+        "dqn",
+        "gcr-hard",
+        "aaa",
+        "zzz",
+    ]
 
 
 def test_labels_are_moved_apart_and_keep_their_order():

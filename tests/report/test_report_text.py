@@ -5,8 +5,8 @@ import pytest
 
 from gcr_rl.evaluation.metrics import StepsToThreshold
 from gcr_rl.evaluation.statistics import Interval
-from gcr_rl.report import Comparison, MethodRow, format_table, markdown_table
-from gcr_rl.report.escaping import clean, escape_markdown
+from gcr_rl.report import Comparison, MethodRow, format_table, latex_table, markdown_table
+from gcr_rl.report.escaping import clean, escape_latex, escape_markdown
 from gcr_rl.report.text import format_interval, format_number
 
 REACHED = StepsToThreshold(np.array([4000.0, 6000.0]), np.array([True, True]), 5000.0, False)
@@ -158,3 +158,37 @@ def test_terminal_table_leaves_out_columns_that_nobody_has():
 
 def test_no_rows_is_no_table():
     assert format_table([]).strip() == ""
+
+
+def test_latex_table_is_booktabs_with_its_marks():
+    rows = [row("a", -10.0), row("b", -20.0), row("c", -30.0)]
+    lines = latex_table(rows).splitlines()
+    assert lines[1].startswith("\\begin{tabular}{llr") and lines[-1] == "\\end{tabular}"
+    assert [line for line in lines if "rule" in line] == ["\\toprule", "\\midrule", "\\bottomrule"]
+    body = [line for line in lines if line.endswith("\\\\")]
+    assert len({line.count(" & ") for line in body}) == 1
+    assert "\\textbf{$-$10.00 {[}$-$11.00, $-$9.00{]}}" in body[1]
+    assert "\\textit{$-$20.00" in body[2]
+    assert "\\text" not in body[3]
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        (r"\input{x}", r"\textbackslash{}input\{x\}"),
+        ("50% & $x_1^2$ ~#", r"50\% \& \$x\_1\textasciicircum{}2\$ \textasciitilde{}\#"),
+        ("-3.5 to -1e-04", "$-$3.5 to $-$1e-04"),
+        ("gcr-hard", "gcr-hard"),
+        ("≥ 5 †", r"$\geq$ 5 \dag{}"),
+        ("a\nb", "a b"),
+    ],
+)
+def test_latex_sets_names_as_they_are(text, escaped):
+    assert escape_latex(text) == escaped
+
+
+def test_names_cannot_break_the_latex_table():
+    lines = latex_table([row(NASTY + r" \\ \end{tabular} % gone", task=NASTY)]).splitlines()
+    assert len(lines) == 8
+    assert lines[5].replace(r"\&", "").count("&") == lines[3].count("&")
+    assert r"\end{tabular}" not in lines[5]
