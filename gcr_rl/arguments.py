@@ -122,7 +122,7 @@ class InspectArguments:
 
 @dataclass(frozen=True)
 class ReportArguments:
-    """Compare runs: a table, learning curves, and where every number came from."""
+    """Compare runs: a page with tables and figures, and where every number came from."""
 
     runs: tyro.conf.Positional[Annotated[tuple[Path, ...], tyro.conf.arg(metavar="RUN")]]
     """Folders of the runs."""

@@ -305,19 +305,20 @@ def inspect(words: list[str]) -> None:
 
 
 def report(words: list[str]) -> None:
-    """Compare runs: a table, learning curves, and where every number came from."""
+    """Compare runs: a page with tables and figures, and where every number came from."""
     arguments = parse(ReportArguments, "report", words)
     if not arguments.runs:
         raise InputError("runs", "nothing", "one or more run folders")
     _prepare_jax()
-    from gcr_rl.report import format_table, load_runs, summarise, write_report
+    from gcr_rl.report import format_table, load_runs, summarise, write_summary
 
-    summary = summarise(load_runs(arguments.runs))
+    runs = load_runs(arguments.runs)
+    summary = summarise(runs)
     print(format_table(summary.rows))
     for note in summary.notes:
         print(note)
-    for path in write_report(arguments.runs, arguments.out):
-        print(path)
+    written = write_summary(summary, runs, arguments.out)
+    print(f"{len(written)} files; the page: {arguments.out / 'report.html'}")
 
 
 def bench(words: list[str]) -> None:

@@ -9,7 +9,7 @@ from gcr_rl.bench.job import SCHEMA, Job
 from gcr_rl.bench.running import engine_for, list_failures, run_jobs
 from gcr_rl.bench.store import Store
 from gcr_rl.bench.suite import Suite, load_suite, select
-from gcr_rl.report import format_table, load_runs, summarise, write_report
+from gcr_rl.report import format_table, load_runs, summarise, write_summary
 from gcr_rl.training.run_folder import read_json
 
 DEFAULT_STORE = Path("runs/bench")
@@ -97,15 +97,16 @@ def _write_reports(store: Store, suite: Suite) -> dict[str, list[str]]:
         if not keys:
             continue
         folders = [store.folder(key) for key in keys]
-        summary = summarise(load_runs(folders))
+        runs = load_runs(folders)
+        summary = summarise(runs)
         if report != "report":
             print(f"== {report}")
         print(format_table(summary.rows))
         for note in summary.notes:
             print(note)
         out = store.report_folder(suite.label) / report
-        written[report] = [str(path) for path in write_report(folders, out)]
-        print(f"report: {out / 'report.md'}")
+        written[report] = [str(path) for path in write_summary(summary, runs, out)]
+        print(f"report: {out / 'report.html'}")
     for line in _commit_notes(store, finished):
         print(line)
     return written

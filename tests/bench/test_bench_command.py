@@ -48,7 +48,7 @@ def test_a_suite_ends_in_a_report_and_is_not_run_again(place, capsys, monkeypatc
     code, text, errors = gcr(capsys, "bench", suite, "--out", store, "--json", result)
     assert code == 0 and "2 of 2 jobs finished" in text
     assert "[1/2] finished in" in errors and "about" in errors and "[2/2]" in errors
-    page = store / "reports" / "small-full" / "report" / "report.md"
+    page = store / "reports" / "small-full" / "report" / "report.html"
     assert str(page) in text and page.with_name("curves-probe-twostate.png").exists()
     written = json.loads(result.read_text())
     assert [job["status"] for job in written["jobs"]] == ["finished"] * 2
@@ -82,7 +82,7 @@ def test_a_failed_job_is_listed_and_the_others_are_reported(place, capsys, monke
     with monkeypatch.context() as patch:
         patch.setattr(engine, "train", half_broken)
         code, text, errors = gcr(capsys, "bench", suite, "--out", store)
-    assert code == 3 and "1 of 2 jobs finished" in text and "report.md" in text
+    assert code == 3 and "1 of 2 jobs finished" in text and "report.html" in text
     assert re.search(r"failed: dqn on Probe-TwoState.*: ValueError: no such luck", text)
     assert errors.splitlines()[-1] == "gcr: 1 job(s) failed; --retry runs them again"
     code, text, _ = gcr(capsys, "bench", suite, "--out", store, "--list")
