@@ -5,6 +5,7 @@ seed gives the same bits.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -321,10 +322,14 @@ def _expanded_tail(tail: float, count: int) -> float:
     return float(stats.norm.cdf(student))
 
 
+@lru_cache(maxsize=4)
 def _resampling_weights(
     count: int, seed: int, resamples: int
 ) -> Float[np.ndarray, "resamples count"]:
-    return _multinomial(count, np.random.default_rng(seed), (resamples,))
+    """The same draws for the same arguments: a report asks for them once per number it shows."""
+    weights = _multinomial(count, np.random.default_rng(seed), (resamples,))
+    weights.setflags(write=False)
+    return weights
 
 
 def _multinomial(

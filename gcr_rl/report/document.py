@@ -100,7 +100,10 @@ def _webpage(
     summary: Summary, details: Details, runs: Sequence[RunData], out: Path, stems: _Stems
 ) -> str:
     pairs = zip(stems.curves, stems.scores, strict=True)
-    figures = {"tasks": [list(pair) for pair in pairs], "profiles": stems.profiles}
+    figures: dict[str, list[Any]] = {
+        "tasks": [list(pair) for pair in pairs],
+        "profiles": stems.profiles,
+    }
     return html_page(lambda points: page_data(summary, details, runs, out, points, figures))
 
 

@@ -183,9 +183,12 @@ def spread(positions: np.ndarray, gap: float) -> np.ndarray:
 def encoded(figure: Figure) -> dict[str, bytes]:
     """The figure as each of :data:`KINDS`. No date and a fixed salt: the same bytes each time."""
     found = {}
-    for kind, metadata in KINDS.items():
-        buffer = io.BytesIO()
-        with mpl.rc_context({"svg.hashsalt": "gcr-rl", "font.family": "DejaVu Sans"}):
+    with mpl.rc_context({"svg.hashsalt": "gcr-rl", "font.family": "DejaVu Sans"}):
+        if figure.get_layout_engine() is not None:
+            figure.draw_without_rendering()
+            figure.set_layout_engine("none")  # placed once, not once more for every kind
+        for kind, metadata in KINDS.items():
+            buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, dpi=_DPI, metadata=metadata)
-        found[kind] = buffer.getvalue()
+            found[kind] = buffer.getvalue()
     return found

@@ -32,7 +32,7 @@ _LONGEST_TEXT = 400
 
 def page_data(
     summary: Summary, details: Details, runs: Sequence[RunData], out: Path, points: int,
-    figures: Mapping[str, Sequence[str]],
+    figures: Mapping[str, Sequence[Any]],
 ) -> dict[str, Any]:  # fmt: skip
     """The data of the page; at most ``points`` points of a curve, links relative to ``out``.
 

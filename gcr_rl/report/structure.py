@@ -78,11 +78,10 @@ def hasse_diagram(run: RunData) -> dict[str, Any] | None:
 
 
 def _diagram(order: Mapping[str, Any]) -> dict[str, Any] | None:
-    nodes, covers = order.get("nodes"), order.get("covers")
-    labels, values = order.get("labels"), order.get("values")
-    if not _is_count(nodes) or not 0 < int(str(nodes)) <= MOST_NODES:
+    found: list[Any] = [order.get(name) for name in ("nodes", "covers", "labels", "values")]
+    count, covers, labels, values = found
+    if not _is_count(count) or not 0 < count <= MOST_NODES:
         return None
-    count = int(str(nodes))
     if not _list_of(count, labels) or not _list_of(count, values) or not isinstance(covers, list):
         return None
     if not all(map(is_finite, values)) or not all(_is_edge(edge, count) for edge in covers):

@@ -4,7 +4,11 @@ import base64
 import hashlib
 import json
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from fnmatch import fnmatch
 from html.parser import HTMLParser
 from pathlib import Path
@@ -200,3 +204,19 @@ def test_the_parts_of_the_page_are_package_data():
     for part in parts:
         name = part.relative_to(ROOT / "gcr_rl").as_posix()
         assert any(fnmatch(name, pattern) for pattern in patterns), name
+
+
+@pytest.mark.slow
+def test_a_built_wheel_holds_the_parts_of_the_page(tmp_path):
+    pytest.importorskip("setuptools", reason="setuptools, which builds the wheel, is not installed")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path)
+    shutil.copytree(
+        ROOT / "gcr_rl", tmp_path / "gcr_rl", ignore=shutil.ignore_patterns("__pycache__")
+    )
+    build = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*build, "--wheel-dir", "dist", "."], cwd=tmp_path, check=True)
+    (wheel,) = (tmp_path / "dist").glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    for part in ("page.html", "style.css", *webpage.SCRIPTS):
+        assert f"gcr_rl/report/page/{part}" in names
