@@ -211,6 +211,7 @@ def _run(run: RunData, out: Path) -> dict[str, Any]:
     return {
         "folder": clean(run.folder, _LONGEST_TEXT),
         "link": link_to(run.folder, out),
+        "log": (run.folder / "log.jsonl").exists(),
         "sha256": run.evaluation_sha256,
         "command": None if joined is None else clean(joined, _LONGEST_TEXT),
         "commit": clean(run.provenance.get("commit") or "unknown"),

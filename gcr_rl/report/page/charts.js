@@ -172,7 +172,7 @@ function hasseChart(width, { label, x, y, labels, values, covers }) {
     style: { stroke: "var(--quiet)", strokeOpacity: 0.6 } }));
   const nodes = labels.map((name, i) => withTip(svg("g", {},
     svg("circle", { cx: atX(x[i]), cy: atY(y[i]), r: radius,
-      style: { fill: `color-mix(in srgb, var(--c0) ${Math.round(15 + 75 * share(values[i]))}%, var(--card))`, stroke: "var(--quiet)" } }),
+      style: { fill: `color-mix(in srgb, var(--c0) ${Math.round(8 + 52 * share(values[i]))}%, var(--card))`, stroke: "var(--quiet)" } }),
     radius < 8 ? null : svg("text", { class: "strong", x: atX(x[i]), y: atY(y[i]) + 3.5, "text-anchor": "middle", style: { fontSize: "9px" } }, name)),
   `slot ${name}`, [{ name: "value", value: formatNumber(values[i]) }]));
   return chart(width, height, label, edges, nodes);

@@ -78,22 +78,28 @@ function fillSource(card) {
 function runSource(run) {
   const link = (name) => html("a", { href: `${run.link}/${name}` }, name);
   return html("details", {}, html("summary", {}, run.folder),
-    html("p", {}, link("evaluation.jsonl"), " · ", link("log.jsonl"), " · ", link("config.json"), " · ", link("provenance.json")),
+    html("p", {}, link("evaluation.jsonl"), " · ", run.log ? [link("log.jsonl"), " · "] : null, link("config.json"), " · ", link("provenance.json")),
     html("p", {}, "command: ", html("code", {}, run.command || "unknown")),
     html("p", { class: "quiet" }, `commit ${run.commit}, seeds ${run.seeds}`),
     html("p", { class: "quiet" }, "SHA-256 of evaluation.jsonl: ", html("code", {}, run.sha256)),
     html("pre", {}, JSON.stringify(run.config, null, 1)));
 }
 
-/* ---- filters: what is near is drawn at once, the rest when it comes near ---- */
+/* ---- filters: what is seen is drawn at once, what is near after that, the rest when it comes near ---- */
 
 function refresh(cards = allCards) {
   for (const card of cards) {
     card.node.hidden = card.task !== null && hiddenTasks.has(card.task);
     card.dirty = true;
   }
-  // Reading sizes only after all that is hidden is hidden: one layout, not one per card.
-  for (const card of cards) if (card.near && !card.node.hidden) drawCard(card);
+  const near = cards.filter((card) => card.near && !card.node.hidden);
+  near.filter(isSeen).forEach(drawCard); // places are read before anything is drawn: one layout
+  requestAnimationFrame(() => setTimeout(() => near.filter((card) => card.dirty && !card.node.hidden).forEach(drawCard)));
+}
+
+function isSeen(card) {
+  const { top, bottom } = card.node.getBoundingClientRect();
+  return bottom > 0 && top < innerHeight;
 }
 
 function applyFilters() {

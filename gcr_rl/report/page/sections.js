@@ -4,7 +4,7 @@
 
 const SECTION_INTROS = {
   curves: (s) => `Mean return over seeds against environment steps, not smoothed; the band is the pointwise ${s.confidence * 100} % bootstrap interval of the mean (${formatCount(s.resamples)} resamples, expanded percentile). Dashed lines: threshold and optimum, known from the task.`,
-  speed: (s) => `Left of a pair: AUC@N divided by N, the mean return over training, with its ${s.confidence * 100} % bootstrap interval. Right: median steps until the mean of ${s.window} checkpoints reaches the task's threshold, with the number of seeds that got there; a hollow bar is a lower bound.`,
+  speed: (s) => `First AUC@N divided by N, the mean return over training, with its ${s.confidence * 100} % bootstrap interval; then the median of the steps until the mean of ${s.window} checkpoints reaches the task's threshold, with the number of seeds that got there; a hollow bar is a lower bound.`,
   final: (s) => `Mean of the last ${s.final_fraction * 100} % of the checkpoints. Box: quartiles; whiskers: worst and best seed; a dot per seed.`,
   overall: (s) => `Normalised final return: 0 is random play, 1 the optimum. Runs are resampled within each task (stratified bootstrap, ${formatCount(s.aggregate_resamples)} resamples, percentile). These figures are over the tasks they name, whatever is picked above.`,
   ablations: () => "Variant minus full method in mean return over training, paired by seed, with the 95 % bootstrap interval: left of zero, the part that was taken away or changed had helped.",
