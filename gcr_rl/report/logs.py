@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,4 @@ def _relative_to(base: StepCost | None, cost: StepCost) -> StepCost:
     if base is None or (base.seeds, base.device) != (cost.seeds, cost.device):
         return cost
     ratio = base.steps_per_s / cost.steps_per_s if cost.steps_per_s > 0 else None
-    return StepCost(
-        cost.method, cost.steps_per_s, cost.wall_s, cost.seeds, cost.device, ratio
-    )  # fmt: skip
+    return replace(cost, relative=ratio)
