@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
 from gcr_rl.agents import Chore, ValueAgent, make_value_agent, vocabulary_of
@@ -21,6 +22,7 @@ from gcr_rl.evaluation.rollouts import Evaluation, Evaluator
 from gcr_rl.kernels.random import folded_bits, folded_keys, folded_uniform
 from gcr_rl.networks import ObservationSpec
 from gcr_rl.replay import Replay, make_replay
+from gcr_rl.training.sharding import over_devices, placed, seed_mesh
 from gcr_rl.training.state import SEED_AXES, ChunkStats, Streams, TrainState, streams
 from gcr_rl.types import Segment, Transition
 
@@ -213,6 +215,8 @@ class Program:
     agent: ValueAgent
     decode: Callable[[PyTree], PyTree]
     """What the replay stores -> observation."""
+    devices: int = 1
+    """Devices that share the seeds."""
 
 
 def make_learner(config: Config, simulator: Simulator) -> Learner:
@@ -230,43 +234,49 @@ def make_learner(config: Config, simulator: Simulator) -> Learner:
 
 
 def make_program(config: Config, simulator: Simulator, evaluator: Evaluator) -> Program:
-    """Compile-ready functions of a run.
+    """Compile-ready functions of a run, its seeds over all devices of this machine.
 
     ``chunk(state, start, iterations, learning)`` takes ``iterations`` turns from environment
     step ``start`` on and donates ``state``.
     """
-    learner = make_learner(config, simulator)
-    chunk = make_chunk(learner)
+    learner, mesh = make_learner(config, simulator), seed_mesh(len(config.seeds))
+    chunk = make_chunk(learner, mesh)
 
     @jax.jit
     def init(seeds: Int[Array, " seeds"]) -> TrainState:
-        return jax.vmap(lambda seed: learner.init(streams(seed)), out_axes=SEED_AXES)(seeds)
+        first = jax.vmap(lambda seed: learner.init(streams(seed)), out_axes=SEED_AXES)
+        return over_devices(first, mesh, (0,), SEED_AXES)(seeds)
 
     @partial(jax.jit, static_argnames="level")
     def evaluate(state: TrainState, index: Array, tables: PyTree, level: int) -> Evaluation:
-        def one(agent_state: PyTree, key: Array) -> Evaluation:
+        def one(agent_state: PyTree, key: Array, index: Array, tables: PyTree) -> Evaluation:
             def q_values(observation: PyTree) -> Array:
                 return learner.agent.q_values(agent_state, observation, level)
 
             return evaluator.evaluate(q_values, jax.random.fold_in(key, index), tables)
 
-        return jax.vmap(one)(state.agent, state.streams.evaluation)
+        axes = (0, 0, None, None)
+        seeds = over_devices(jax.vmap(one, axes), mesh, axes, 0)
+        return seeds(state.agent, state.streams.evaluation, index, tables)
 
-    agent = learner.agent
+    agent, put = learner.agent, partial(placed, mesh=mesh, axes=SEED_AXES)
     return Program(
         init=init,
         chunk=lambda state, start, count, learning: chunk(
-            state, jnp.int32(start), jnp.int32(count), learning, agent.level(state.agent)
+            put(state), jnp.int32(start), jnp.int32(count), learning, agent.level(state.agent)
         ),
         evaluate=lambda state, index: evaluate(
-            state, jnp.int32(index), evaluator.tables, agent.level(state.agent)
+            put(state), jnp.int32(index), evaluator.tables, agent.level(state.agent)
         ),
         agent=agent,
         decode=simulator.decode,
+        devices=1 if mesh is None else mesh.size,
     )
 
 
-def make_chunk(learner: Learner) -> Callable[..., tuple[TrainState, ChunkStats]]:
+def make_chunk(
+    learner: Learner, mesh: Mesh | None = None
+) -> Callable[..., tuple[TrainState, ChunkStats]]:
     """(state, start, iterations, learning, level) -> the state after so many turns, its stats."""
     config, loop = learner.config, learner.config.loop
 
@@ -290,8 +300,12 @@ def make_chunk(learner: Learner) -> Callable[..., tuple[TrainState, ChunkStats]]
     def chunk(
         state: TrainState, start: Array, iterations: Array, learning: bool, level: int
     ) -> tuple[TrainState, ChunkStats]:
-        begin = (state, learner.no_stats(state, learning, level))
-        return jax.lax.fori_loop(0, iterations, partial(turn, start, learning, level), begin)
+        def turns(state: TrainState, start: Array, iterations: Array) -> Any:
+            begin = (state, learner.no_stats(state, learning, level))
+            return jax.lax.fori_loop(0, iterations, partial(turn, start, learning, level), begin)
+
+        axes = (SEED_AXES, None, None)
+        return over_devices(turns, mesh, axes, (SEED_AXES, 0))(state, start, iterations)
 
     return chunk
 

@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -88,7 +88,9 @@ def check_memory(config: Config, program: Program) -> None:
         "network.hidden": _size_of(state.agent),
     }
     limits = jax.devices()[0].memory_stats() or {}  # none on the CPU
-    there = limits.get("bytes_limit", os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    there = limits.get("bytes_limit", 0) * program.devices or (
+        os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    )
     if sum(needed.values()) > there:
         field = max(needed, key=lambda name: needed[name])
         raise InputError(
@@ -156,7 +158,9 @@ class _Drive:
         if not isinstance(lengths, dict) or {*lengths} != {"log", "evaluation"}:
             raise InputError("checkpoint", note, "a note with the lengths of both logs")
         seeds = jnp.array(self.config.seeds, jnp.int32)
-        state = checkpoint.from_arrays(jax.eval_shape(self.program.init, seeds), arrays)
+        with _host_memory() if self.program.devices > 1 else nullcontext():
+            # The program hands each device its seeds; one device may not hold them all.
+            state = checkpoint.from_arrays(jax.eval_shape(self.program.init, seeds), arrays)
         self.watch.restore(note.get("symmetry"))
         self.folder.cut_back(lengths)
         self.saved = note["step"]
@@ -236,6 +240,11 @@ class _Drive:
         reason = f"loss is not finite at step {bad_step:,} (seed {seed}); state saved in {saved}"
         self.folder.finish({"status": "failed", "reason": reason, "step": bad_step, "seed": seed})
         raise RunFailed(reason)
+
+
+def _host_memory() -> Any:
+    """New arrays lie in the machine's own memory."""
+    return jax.default_device(jax.local_devices(backend="cpu")[0])
 
 
 def learning_begins(config: Config) -> int:
