@@ -126,6 +126,8 @@ class RunConfig:
     """Environment steps between two checkpoints."""
     keep: int = 2
     """Checkpoints that are kept; the newest ones."""
+    tensorboard: bool = False
+    """Also write the rows as TensorBoard event files, in the run folder's tensorboard/."""
 
 
 @dataclass(frozen=True)

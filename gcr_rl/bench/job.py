@@ -12,7 +12,7 @@ from gcr_rl.config import Config
 SCHEMA = 1
 """Part of every key: raised when the same configuration comes to mean another computation."""
 
-_WITHOUT_EFFECT = (("run", "keep"),)
+_WITHOUT_EFFECT = (("run", "keep"), ("run", "tensorboard"))
 """Fields that change what is kept of a run, never its rows."""
 
 _DIGITS = 16

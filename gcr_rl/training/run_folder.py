@@ -7,6 +7,7 @@ evaluation.jsonl   a row per seed and evaluation, with every episode's return
 summary.json       status and final numbers; written when the run ends
 checkpoints/       the newest states, see checkpoint.py
 failed/            the state at a failure (a NaN loss, say)
+tensorboard/       the rows as event files, if run.tensorboard asks for them
 lock               held while a process trains in this folder
 """
 
@@ -25,6 +26,7 @@ from typing import IO, Any
 from gcr_rl.config import Config, validate
 from gcr_rl.errors import InputError
 from gcr_rl.training.checkpoint import write_atomically
+from gcr_rl.training.events import EventFiles
 
 WALL_CLOCK_FIELDS = ("wall_s", "steps_per_s")
 """Fields of log rows that differ between two runs of one configuration; all others do not."""
@@ -38,6 +40,7 @@ class RunFolder:
     def __init__(self, path: Path, config: Config, lock: IO[str]) -> None:
         self.path, self.config, self._lock = path, config, lock
         self._logs = {name: open(path / f"{name}.jsonl", "a") for name in ("log", "evaluation")}
+        self._events = EventFiles(path / "tensorboard") if config.run.tensorboard else None
 
     @property
     def checkpoints(self) -> Path:
@@ -74,9 +77,11 @@ class RunFolder:
 
     def append(self, log: str, rows: Iterable[Mapping[str, Any]]) -> None:
         """Add rows to ``log`` or ``evaluation``; numbers that are not finite become null."""
-        file = self._logs[log]
-        file.writelines(json.dumps(finite(row), allow_nan=False) + "\n" for row in rows)
+        file, kept = self._logs[log], [finite(row) for row in rows]
+        file.writelines(json.dumps(row, allow_nan=False) + "\n" for row in kept)
         file.flush()
+        if self._events is not None:
+            self._events.append(log, kept)
 
     def lengths(self) -> dict[str, int]:
         """Bytes in each log, safely on disk: what a checkpoint remembers."""
