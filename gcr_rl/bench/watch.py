@@ -67,14 +67,22 @@ def runs_in(place: str, store: Path) -> list[Path]:
         return [folder]
     if (folder / "jobs").is_dir():
         return sorted(path.parent for path in folder.glob("jobs/*/config.json"))
-    indices = sorted(store.glob("suites/*.json"))
-    chosen = [path for path in indices if place in (path.stem, path.stem.rpartition("-")[0])]
+    chosen = indices_of(place, store)
     if not chosen:
-        known = unknown_name("place", place, [path.stem for path in indices]).accepted
+        names = [path.stem for path in sorted(store.glob("suites/*.json"))]
+        known = unknown_name("place", place, names).accepted
         raise InputError("place", place, f"a run folder, a store, or a suite in {store}: {known}")
     keys = [str(job["key"]) for path in chosen for job in read_json(path, "store").get("jobs", [])]
     folders = [store / "jobs" / key for key in dict.fromkeys(keys)]
     return [path for path in folders if (path / "config.json").exists()]
+
+
+def indices_of(place: str, store: Path) -> list[Path]:
+    """The index files of a suite in ``store``, or of all suites if ``place`` is the store."""
+    found = sorted(store.glob("suites/*.json"))
+    if Path(place) == store:
+        return found
+    return [path for path in found if place in (path.stem, path.stem.rpartition("-")[0])]
 
 
 def draw(views: Sequence[View]) -> Group:
@@ -113,23 +121,48 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
 
 
 def watch(place: str, *, store: Path, interval: float = 2.0, once: bool = False) -> None:
-    """Show the runs until none is at work; ``once`` prints them and returns."""
+    """Show the runs until none is at work; ``once`` prints them and returns.
+
+    A terminal is drawn on a screen of its own, which a change of its size cannot spoil; it ends
+    with the last picture on the screen that was there before.
+    """
     if not 0.1 <= interval <= 3_600.0:
         raise InputError("interval", interval, "from 0.1 to 3600 seconds")
     console = Console(width=None if sys.stdout.isatty() else 120)
-    views = [look(run) for run in runs_in(place, store)]
-    if once or not console.is_terminal:
-        console.print(draw(views))
-        return
-    quiet_since = time.monotonic()
-    patience = 0.0 if (Path(place) / "config.json").exists() else _BETWEEN_JOBS
-    with Live(draw(views), console=console, auto_refresh=False) as live:
-        while time.monotonic() - quiet_since <= patience or _at_work(views):
-            if _at_work(views):
-                quiet_since = time.monotonic()
-            time.sleep(interval)
-            views = [look(run) for run in runs_in(place, store)]
-            live.update(draw(views), refresh=True)
+    views = _views(place, store)
+    if console.is_terminal and not once:
+        quiet_since = time.monotonic()
+        with Live(draw(views), console=console, auto_refresh=False, screen=True) as live:
+            while _at_work(views) or time.monotonic() - quiet_since < _patience(place, store):
+                if _at_work(views):
+                    quiet_since = time.monotonic()
+                time.sleep(interval)
+                views = _views(place, store)
+                live.update(draw(views), refresh=True)
+    console.print(draw(views))
+
+
+def _views(place: str, store: Path) -> list[View]:
+    """How the runs stand; one whose folder is exchanged at this moment is left out."""
+    views = []
+    for run in runs_in(place, store):
+        try:
+            views.append(look(run))
+        except InputError:
+            if (run / "config.json").exists():
+                raise
+    return views
+
+
+def _patience(place: str, store: Path) -> float:
+    """Seconds for which no run may be at work: none for a run, or once all jobs have ended."""
+    if (Path(place) / "config.json").exists():
+        return 0.0
+    root = Path(place) if (Path(place) / "jobs").is_dir() else store
+    indices = [read_json(path, "store") for path in indices_of(place, root)]
+    jobs = [job for index in indices for job in index.get("jobs", [])]
+    ended = jobs and all(job.get("status") in ("finished", "failed") for job in jobs)
+    return 0.0 if ended else _BETWEEN_JOBS
 
 
 def _at_work(views: Iterable[View]) -> bool:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from gcr_rl import cli
-from gcr_rl.bench.watch import draw, look, runs_in, sparkline, watch
+from gcr_rl.bench.watch import _patience, _views, draw, look, runs_in, sparkline, watch
 from gcr_rl.errors import InputError
 
 
@@ -65,6 +65,26 @@ def test_a_place_is_a_run_a_store_or_a_suite(tmp_path):
         assert [path.name for path in runs_in(name, tmp_path)] == ["b"]
     with pytest.raises(InputError, match="did you mean 'chain-smoke'"):
         runs_in("chian-smoke", tmp_path)
+
+
+def test_a_suite_is_waited_for_until_all_its_jobs_have_ended(tmp_path):
+    run = make_run(tmp_path / "jobs" / "a")
+    (tmp_path / "suites").mkdir()
+    index = tmp_path / "suites" / "chain-smoke.json"
+    for status, ended in (("waiting", False), ("finished", True), ("failed", True)):
+        index.write_text(json.dumps({"jobs": [{"key": "a", "status": status}]}))
+        for place in ("chain", str(tmp_path)):
+            assert (_patience(place, tmp_path) == 0.0) is ended
+    assert _patience(str(run), tmp_path) == 0.0
+
+
+def test_a_folder_that_is_exchanged_meanwhile_is_left_out(tmp_path, monkeypatch):
+    run = make_run(tmp_path / "jobs" / "a")
+    monkeypatch.setattr("gcr_rl.bench.watch.runs_in", lambda *_: [run, tmp_path / "jobs" / "b"])
+    assert [view.steps for view in _views(str(tmp_path), tmp_path)] == [1_000]
+    (run / "config.json").write_text("not json")
+    with pytest.raises(InputError, match="a readable JSON file"):
+        _views(str(tmp_path), tmp_path)
 
 
 def test_names_are_shown_as_they_are(tmp_path, capsys):

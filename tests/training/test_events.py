@@ -79,11 +79,10 @@ def expected(run, seed):
     for log in ("log", "evaluation"):
         for row in read_rows(run / f"{log}.jsonl"):
             for name, value in row.items():
-                if row["seed"] == seed and name not in ("step", "seed"):
-                    if isinstance(value, int | float):
-                        wanted.setdefault(f"{log}/{name}", []).append(
-                            (row["step"], pytest.approx(value, rel=1e-6))
-                        )
+                number = isinstance(value, int | float) and name not in ("step", "seed")
+                if number and row["seed"] == seed:
+                    shown = (row["step"], pytest.approx(value, rel=1e-6))
+                    wanted.setdefault(f"{log}/{name}", []).append(shown)
     return wanted
 
 
