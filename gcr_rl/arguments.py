@@ -155,7 +155,23 @@ class TheoryArguments:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PaperArguments:
+class EngineArguments:
+    """Where jobs run, and how many at a time."""
+
+    jobs: int | None = None
+    """Jobs at a time, each in a process of its own; 1, or as many as a cluster holds."""
+    engine: Literal["local", "ray"] = "local"
+    """local: this machine; ray: a Ray cluster (needs the extra `ray`)."""
+    address: str | None = None
+    """HOST:PORT of the cluster; without it one of this machine, for the occasion."""
+    cpus: float | None = None
+    """Processors that a job takes of a cluster; 1 if not given."""
+    gpus: float | None = None
+    """Accelerators that a job takes of a cluster, 0.5 say; 0 if not given."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperArguments(EngineArguments):
     """Run the paper's experiments, every figure and table: the suite `paper`.
 
     Finished jobs are never run again and interrupted ones go on where they stopped: give the
@@ -166,8 +182,6 @@ class PaperArguments:
     """The store: a folder with one run folder per job, shared by suites."""
     scale: Literal["smoke", "cpu", "full"] = "full"
     """smoke: minutes on two cores; cpu: an hour; full: as published, for a GPU."""
-    jobs: int = 1
-    """Jobs at a time, each in a process of its own."""
     only: Annotated[str | None, tyro.conf.arg(metavar="PATTERN")] = None
     """Run the jobs whose key (see --list) matches this pattern."""
     retry: Switch = False
@@ -190,8 +204,8 @@ class BenchArguments(PaperArguments):
     """Name of a suite that comes with the library, or a .toml file."""
 
 
-@dataclass(frozen=True)
-class TuneArguments:
+@dataclass(frozen=True, kw_only=True)
+class TuneArguments(EngineArguments):
     """Search for better values of a method on a task, by the committed space of the task.
 
     Random search, halved over rungs with twice the seeds each; interrupted searches go on with
@@ -220,8 +234,6 @@ class TuneArguments:
     """A .toml file with the space; the task's own if not given."""
     out: Annotated[Path, tyro.conf.arg(metavar="FOLDER")] = Path("runs/tune")
     """The store of the trials."""
-    jobs: int = 1
-    """Trials at a time, each in a process of its own."""
     retry: Switch = False
     """Also run what failed before, once more."""
     json: JsonFile = None

@@ -16,6 +16,7 @@ from typing import Any
 
 from gcr_rl.arguments import (
     BenchArguments,
+    EngineArguments,
     EvalArguments,
     InspectArguments,
     ListArguments,
@@ -343,12 +344,19 @@ def _run_suite(suite: str, arguments: PaperArguments, command: list[str]) -> Non
         write_result(arguments.json, list_suite(suite, out=out, scale=scale, only=only))
         return
     done = run_suite(
-        suite, out=out, scale=scale, only=only, processes=arguments.jobs,
+        suite, out=out, scale=scale, only=only, engine=_engine(arguments),
         retry=arguments.retry, command=shlex.join(["gcr", *command]),
     )  # fmt: skip
     write_result(arguments.json, done)
     if done["failed"]:
         raise RunFailed(f"{len(done['failed'])} job(s) failed; --retry runs them again")
+
+
+def _engine(arguments: EngineArguments) -> Any:
+    from gcr_rl.bench import engine_for
+
+    names = ("jobs", "address", "cpus", "gpus")
+    return engine_for(arguments.engine, **{name: getattr(arguments, name) for name in names})
 
 
 def tune(words: list[str]) -> None:
@@ -365,7 +373,7 @@ def tune(words: list[str]) -> None:
         env=options(arguments.env), space=arguments.space,
     )  # fmt: skip
     trials = tuning.run_search(
-        search, out=arguments.out, processes=arguments.jobs, retry=arguments.retry,
+        search, out=arguments.out, engine=_engine(arguments), retry=arguments.retry,
         command=shlex.join(["gcr", "tune", *words]),
     )  # fmt: skip
     print(f"{tuning.format_trials(trials)}\n\n{tuning.format_preset(search, trials[0])}")

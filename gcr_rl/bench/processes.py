@@ -63,12 +63,12 @@ class _Crew:
     display: Display
     queue: "queue.SimpleQueue[Job]" = field(default_factory=queue.SimpleQueue)
     stopping: threading.Event = field(default_factory=threading.Event)
-    workers: "set[_Worker]" = field(default_factory=set)
+    workers: "set[Worker]" = field(default_factory=set)
     errors: list[BaseException] = field(default_factory=list)
 
     def serve(self) -> None:
         """One thread: hand jobs to a worker of its own until there are none."""
-        worker: _Worker | None = None
+        worker: Worker | None = None
         try:
             while not self.stopping.is_set():
                 try:
@@ -85,13 +85,13 @@ class _Crew:
             if worker is not None:
                 worker.dismiss()
 
-    def hire(self) -> "_Worker":
+    def hire(self) -> "Worker":
         """A new worker process."""
-        worker = _Worker(self.store)
+        worker = Worker(self.store)
         self.workers.add(worker)
         return worker
 
-    def give(self, worker: "_Worker", job: Job) -> bool:
+    def give(self, worker: "Worker", job: Job) -> bool:
         """Have one job done; False if the worker died of it."""
         try:
             answer = worker.run(job, self.command_of(job), self.display)
@@ -119,7 +119,7 @@ class _Crew:
             worker.kill()
 
 
-class _Worker:
+class Worker:
     """One worker process, spoken to in lines of JSON."""
 
     def __init__(self, store: Store) -> None:

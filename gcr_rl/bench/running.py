@@ -8,8 +8,10 @@ from gcr_rl.bench.display import Screen
 from gcr_rl.bench.engine import CommandOf, Display, Engine, Result, run_here
 from gcr_rl.bench.job import Job
 from gcr_rl.bench.processes import run_in_processes
+from gcr_rl.bench.ray_cluster import Demand, import_ray
+from gcr_rl.bench.ray_engine import run_on_ray
 from gcr_rl.bench.store import Store
-from gcr_rl.errors import InputError
+from gcr_rl.errors import InputError, unknown_name
 from gcr_rl.training.progress import Reporter
 
 MOST_PROCESSES = 256
@@ -23,11 +25,31 @@ class Outcome:
     failed: dict[str, str]
 
 
-def engine_for(processes: int) -> Engine:
-    """This process, or worker processes if there is to be more than one."""
-    if not 1 <= processes <= MOST_PROCESSES:
-        raise InputError("jobs", processes, f"from 1 to {MOST_PROCESSES}")
-    return run_here if processes == 1 else partial(run_in_processes, count=processes)
+def engine_for(
+    kind: str = "local",
+    *,
+    jobs: int | None = None,
+    address: str | None = None,
+    cpus: float | None = None,
+    gpus: float | None = None,
+) -> Engine:
+    """What runs jobs: this machine (``local``) or a Ray cluster (``ray``).
+
+    ``jobs`` at a time: one in this process if not given, more in worker processes; on a cluster
+    as many as its machines hold. The other options are those of a cluster.
+    """
+    if jobs is not None and not 1 <= jobs <= MOST_PROCESSES:
+        raise InputError("jobs", jobs, f"from 1 to {MOST_PROCESSES}")
+    if kind == "ray":
+        demand = Demand(1.0 if cpus is None else cpus, gpus or 0.0)
+        import_ray()  # a clear word before anything is written
+        return partial(run_on_ray, address=address, demand=demand, most=jobs)
+    if kind != "local":
+        raise unknown_name("engine", kind, ("local", "ray"))
+    for name, value in (("address", address), ("cpus", cpus), ("gpus", gpus)):
+        if value is not None:
+            raise InputError(name, value, "this option with --engine ray")
+    return run_here if jobs in (None, 1) else partial(run_in_processes, count=jobs)
 
 
 def run_jobs(

@@ -4,6 +4,7 @@ jobs/KEY/            the run folder of a job, written by training/
 failures/KEY.json    why the newest attempt at a job ended without a result
 failed/KEY-N/        run folders of failed attempts that were tried again
 locks/KEY            held while a process works on the job
+incoming/KEY         a run that another machine sent, before it takes its place
 suites/LABEL.json    the index of a suite: its jobs and how they stand
 reports/LABEL/       its reports
 
@@ -19,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from gcr_rl.bench.archive import unpack
 from gcr_rl.bench.job import Job, key_of
 from gcr_rl.errors import InputError
 from gcr_rl.training.run_folder import read_json, read_summary, write_json
@@ -105,12 +107,38 @@ class Store:
             except BlockingIOError:
                 raise Busy(key) from None
             folder = self.folder(key)
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            self._settle(key)
             if folder.exists() and not has_begun(folder):
                 shutil.rmtree(folder)
             if folder.exists():
                 _check_owner(folder, key)
-            folder.parent.mkdir(parents=True, exist_ok=True)
             yield folder
+
+    def receive(self, key: str, data: bytes) -> None:
+        """Put a packed run in the place of the job's run folder, which the caller has claimed.
+
+        As a whole: a kill at any moment leaves the old run or the new one.
+        """
+        incoming, folder = self.root / "incoming", self.folder(key)
+        staged, replaced = incoming / key, incoming / f"{key}.replaced"
+        self._settle(key)
+        unpack(data, staged)
+        _check_owner(staged, key)
+        if folder.exists():
+            folder.rename(replaced)
+        staged.rename(folder)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+    def _settle(self, key: str) -> None:
+        """Undo what a kill in the middle of :meth:`receive` left."""
+        incoming, folder = self.root / "incoming", self.folder(key)
+        staged, replaced = incoming / key, incoming / f"{key}.replaced"
+        if replaced.exists() and not folder.exists():
+            replaced.rename(folder)
+        for rest in (staged, replaced):
+            if rest.exists():
+                shutil.rmtree(rest)
 
     def write_index(self, label: str, about: Mapping[str, Any], jobs: Iterable[Job]) -> None:
         """Write how every job of a suite stands, as a whole."""

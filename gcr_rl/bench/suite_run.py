@@ -5,8 +5,9 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from gcr_rl.bench.engine import Engine, run_here
 from gcr_rl.bench.job import SCHEMA, Job
-from gcr_rl.bench.running import engine_for, list_failures, run_jobs
+from gcr_rl.bench.running import list_failures, run_jobs
 from gcr_rl.bench.store import Store
 from gcr_rl.bench.suite import Suite, load_suite, select
 from gcr_rl.report import format_table, load_runs, summarise, write_summary
@@ -20,7 +21,7 @@ def run_suite(
     *,
     out: Path = DEFAULT_STORE,
     scale: str = "full",
-    processes: int = 1,
+    engine: Engine = run_here,
     only: str | None = None,
     retry: bool = False,
     command: str = "",
@@ -30,7 +31,7 @@ def run_suite(
     ``command`` is what a person who interrupts it is told to go on with. Returns what
     `--json` writes: the index, the reports and the failures.
     """
-    suite, store, engine = load_suite(name, scale), Store(out), engine_for(processes)
+    suite, store = load_suite(name, scale), Store(out)
     chosen = select(suite.jobs, only)
 
     def command_of(job: Job) -> str:

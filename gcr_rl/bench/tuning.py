@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 
 from gcr_rl import envs
+from gcr_rl.bench.engine import Engine, run_here
 from gcr_rl.bench.job import Job
-from gcr_rl.bench.running import engine_for, run_jobs
+from gcr_rl.bench.running import run_jobs
 from gcr_rl.bench.space import Space, load_space
 from gcr_rl.bench.store import Store
 from gcr_rl.bench.suite import FIRST_TUNING_SEED
@@ -145,12 +146,12 @@ def run_search(
     search: Search,
     *,
     out: Path = DEFAULT_STORE,
-    processes: int = 1,
+    engine: Engine = run_here,
     retry: bool = False,
     command: str = "",
 ) -> list[Trial]:
     """Run what is left of a search; the trials, best first. ``command`` goes into each run."""
-    store, engine = Store(out), engine_for(processes)
+    store = Store(out)
     ranked = search.trials()
     for rung in range(search.space.rungs):
         alive = ranked[: -(-search.space.trials // 2**rung)]

@@ -243,8 +243,11 @@ class _Drive:
 
 
 def _host_memory() -> Any:
-    """New arrays lie in the machine's own memory."""
-    return jax.default_device(jax.local_devices(backend="cpu")[0])
+    """New arrays lie in the machine's own memory, where JAX may use it."""
+    try:
+        return jax.default_device(jax.local_devices(backend="cpu")[0])
+    except RuntimeError:  # JAX_PLATFORMS names accelerators alone
+        return nullcontext()
 
 
 def learning_begins(config: Config) -> int:

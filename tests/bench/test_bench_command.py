@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 
@@ -117,6 +118,11 @@ def test_an_interrupted_suite_says_how_to_go_on(place, capsys, monkeypatch):
         (["bench", "probes", "--scale", "huge"], "huge"),
         (["bench", "probes", "--json", "absent/x.json"], "json: got 'absent/x.json'"),
         (["paper", "--only", "Pong", "--list"], "only: got 'Pong'"),
+        (["bench", "probes", "--engine", "slurm"], "slurm"),
+        (["bench", "probes", "--address", "localhost:6379"], "address: got 'localhost:6379'"),
+        (["paper", "--gpus", "1"], "gpus: got 1.0; accepted: this option with --engine ray"),
+        (["bench", "probes", "--engine", "ray", "--cpus", "0"], "cpus: got 0.0"),
+        (["tune", "CartPole", "ddqn", "--engine", "ray", "--gpus", "1.5"], "gpus: got 1.5"),
         (["tune", "CartPole", "ddqn", "--first-seed", "0"], "first_seed: got 0"),
         (["tune", "CartPole", "ddqq"], "did you mean 'ddqn'"),
         (["tune", "CartPole", "ddqn", "--env", "horizon=0"], "horizon: got 0"),
@@ -128,6 +134,16 @@ def test_bad_words_are_one_line_and_code_2(words, complaint, capsys, tmp_path, m
     monkeypatch.chdir(tmp_path)
     code, text, errors = gcr(capsys, *words)
     assert code == 2 and text == "" and complaint in errors and errors.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("words", [["bench", "probes"], ["paper"], ["tune", "CartPole", "ddqn"]])
+def test_without_ray_its_engine_is_refused_in_one_line(words, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setitem(sys.modules, "ray", None)
+    code, text, errors = gcr(capsys, *words, "--engine", "ray")
+    assert code == 2 and text == "" and errors.count("\n") == 1
+    assert "engine: got 'ray'" in errors and "pip install 'gcr-rl[ray]'" in errors
     assert not list(tmp_path.iterdir())
 
 
