@@ -20,7 +20,7 @@ def singular_values_after(updates, restrained):
     for clock in range(updates):
         params = jax.tree.map(jnp.add, params, step)
         params = retracted(params, jnp.int32(clock))
-    return np.linalg.svd(np.nan_to_num(np.asarray(params.bank.transforms), nan=1e9))[1]
+    return np.linalg.svd(np.nan_to_num(np.asarray(params.bank.transforms, np.float64), nan=1e9))[1]
 
 
 def test_transforms_stay_near_orthogonal_under_the_largest_steps_adam_takes():
