@@ -7,6 +7,8 @@ from typing import Annotated, Literal
 import tyro
 
 from gcr_rl.config import (
+    AugmentConfig,
+    ContrastConfig,
     EvaluationConfig,
     ExplorationConfig,
     LoopConfig,
@@ -54,6 +56,8 @@ class TrainArguments:
     value: ValueConfig = ValueConfig()
     symmetry: SymmetryConfig = SymmetryConfig()
     order: OrderConfig = OrderConfig()
+    augment: AugmentConfig = AugmentConfig()
+    contrast: ContrastConfig = ContrastConfig()
     replay: ReplayConfig = ReplayConfig()
     exploration: ExplorationConfig = ExplorationConfig()
     loop: LoopConfig = LoopConfig()

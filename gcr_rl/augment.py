@@ -7,6 +7,7 @@ except where values are mixed (``random_bilinear_shift``).
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import jax
@@ -14,6 +15,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
 from gcr_rl.errors import InputError
+from gcr_rl.sections import AugmentConfig
 
 Images = Shaped[Array, "batch height width channels"]
 Vectors = Float[Array, "batch size"]
@@ -163,3 +165,62 @@ def compose(*parts: Augmentation) -> Augmentation:
         return batch
 
     return composed
+
+
+def make_augmentation(config: AugmentConfig, shape: tuple[int, ...]) -> Augmentation | None:
+    """The transform that ``config`` names for observations of that shape; None where it has none.
+
+    ``crop`` keeps the size: a random window of the picture with ``margin`` repeated pixels on
+    every side.
+    """
+    if len(shape) == 1:
+        if config.images != "none" and config.vectors == "none":
+            raise InputError(
+                "augment.images", config.images,
+                "none: observations are vectors, augment.vectors has what fits them",
+            )  # fmt: skip
+        return _of_vectors(config)
+    if config.images == "none":
+        if config.vectors != "none":
+            raise InputError("augment.vectors", config.vectors, f"none: observations are {shape}")
+        return None
+    if len(shape) != 3:
+        raise InputError(
+            "augment.images", config.images,
+            f"none: observations are {shape}, not (height, width, channels)",
+        )  # fmt: skip
+    return _of_images(config, shape[0], shape[1])
+
+
+def _of_vectors(config: AugmentConfig) -> Augmentation | None:
+    if config.vectors == "amplitude":
+        low, high = 1.0 - config.amplitude, 1.0 + config.amplitude
+        return partial(random_amplitude, low=low, high=high)
+    if config.vectors == "noise":
+        return partial(random_noise, deviation=config.deviation)
+    return None
+
+
+def _of_images(config: AugmentConfig, height: int, width: int) -> Augmentation:
+    kind, margin = config.images, config.margin
+    if kind == "rotate":
+        if height != width:
+            raise InputError(
+                "augment.images", kind, f"another: {height}x{width} pictures are not square"
+            )
+        return random_rotate
+    if kind == "cutout":
+        if config.largest_cut > min(height, width):
+            raise InputError(
+                "augment.largest_cut", config.largest_cut, f"at most {min(height, width)}"
+            )
+        return partial(random_cutout, smallest=1, largest=config.largest_cut)
+    horizontal = partial(random_flip, axis="horizontal")
+    kinds: dict[str, Augmentation] = {
+        "translate": partial(random_translate, margin=margin, edge="zero"),
+        "crop": partial(random_translate, margin=margin, edge="repeat"),
+        "shift": partial(random_bilinear_shift, margin=margin),
+        "flip": horizontal,
+        "mirror": compose(horizontal, partial(random_flip, axis="vertical")),
+    }
+    return kinds[kind]

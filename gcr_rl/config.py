@@ -17,6 +17,8 @@ from gcr_rl.fields import check_types, field_names, from_json, plain
 from gcr_rl.methods import METHODS
 from gcr_rl.sections import (
     TOLD,
+    AugmentConfig,
+    ContrastConfig,
     EvaluationConfig,
     ExplorationConfig,
     LoopConfig,
@@ -49,6 +51,8 @@ class Config:
     value: ValueConfig = ValueConfig()
     symmetry: SymmetryConfig = SymmetryConfig()
     order: OrderConfig = OrderConfig()
+    augment: AugmentConfig = AugmentConfig()
+    contrast: ContrastConfig = ContrastConfig()
     replay: ReplayConfig = ReplayConfig()
     exploration: ExplorationConfig = ExplorationConfig()
     loop: LoopConfig = LoopConfig()
@@ -170,8 +174,8 @@ def _check_structure(config: Config) -> None:
             "network.encoder", config.network.encoder,
             f"another: it is told a group, symmetry.family {config.symmetry.family} learns one",
         )  # fmt: skip
-    if config.network.dueling and (told or config.symmetry.family == "latent"):
-        raise InputError("network.dueling", True, "False: the network needs its linear head")
+    _check_head(config, told)
+    _check_views(config)
     if not order.horizons or any(not 1 <= steps <= 1_000 for steps in order.horizons):
         raise InputError("order.horizons", order.horizons, "one or more whole numbers, 1 to 1000")
     if order.evidence == "nudge" and order.neighbours >= batch:
@@ -180,8 +184,44 @@ def _check_structure(config: Config) -> None:
         )
 
 
+def _check_head(config: Config, told: bool) -> None:
+    """Constraints of what stands behind the encoder, and of the distribution it gives."""
+    value, latent = config.value, config.symmetry.family == "latent"
+    for name in ("dueling", "noisy", "stream"):
+        if getattr(config.network, name) and (told or latent):
+            accepted = f"{0 if name == 'stream' else False}: the network needs its linear head"
+            raise InputError(f"network.{name}", getattr(config.network, name), accepted)
+    if value.atoms == 1 or (value.atoms and latent):
+        accepted = "0: the network needs its linear head" if latent else "0, or from 2 to 1000"
+        raise InputError("value.atoms", value.atoms, accepted)
+    if value.atoms and value.support_low >= value.support_high:
+        raise InputError(
+            "value.support_low", value.support_low,
+            f"less than value.support_high ({value.support_high:g})",
+        )  # fmt: skip
+    if config.replay.prioritised and config.replay.recent_share > 0.0:
+        raise InputError(
+            "replay.recent_share", config.replay.recent_share, "0 with replay.prioritised"
+        )
+
+
+def _check_views(config: Config) -> None:
+    """Constraints of augmentation and contrast."""
+    if config.contrast.weight == 0.0:
+        return
+    if config.augment.images == config.augment.vectors == "none":
+        raise InputError(
+            "contrast.weight", config.contrast.weight,
+            "0 without augment.images or augment.vectors: there is nothing to compare",
+        )  # fmt: skip
+    if config.symmetry.family == "latent":
+        raise InputError("contrast.weight", config.contrast.weight, "0 with symmetry.family latent")
+
+
 _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("steps", 1, 2**31 - 1),
+    ("network.stream", 0, 2**20),
+    ("network.noisy_sigma", 0.0, 100.0),
     ("optimiser.learning_rate", 1e-12, 10.0),
     ("optimiser.final_fraction", 0.0, 1.0),
     ("optimiser.adam_epsilon", 1e-16, 1.0),
@@ -191,6 +231,9 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("value.huber_delta", 1e-6, 1e9),
     ("value.target_period", 1, 2**31 - 1),
     ("value.target_rate", 1e-6, 1.0),
+    ("value.atoms", 0, 1_000),
+    ("value.support_low", -1e9, 1e9),
+    ("value.support_high", -1e9, 1e9),
     ("symmetry.coefficient", 0.0, 1e6),
     ("symmetry.shared", 0.0, 1e6),
     ("symmetry.window", 1, 2**31 - 1),
@@ -210,11 +253,20 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("order.margin", 0.0, 1e6),
     ("order.floor", 0.0, 1.0),
     ("order.refresh", 1, 2**31 - 1),
+    ("augment.margin", 0, 1_000),
+    ("augment.largest_cut", 1, 1_000),
+    ("augment.amplitude", 0.0, 1.0),
+    ("augment.deviation", 0.0, 1e6),
+    ("contrast.weight", 0.0, 1e6),
+    ("contrast.code", 1, 2**16),
+    ("contrast.rate", 1e-9, 1.0),
     ("replay.capacity", 1, 2**31 - 1),
     ("replay.batch_size", 1, 2**20),
     ("replay.learning_starts", 1, 2**31 - 1),
     ("replay.recent_share", 0.0, 1.0),
     ("replay.recent_window", 1, 2**31 - 1),
+    ("replay.exponent", 0.0, 1.0),
+    ("replay.beta", 0.0, 1.0),
     ("exploration.start", 0.0, 1.0),
     ("exploration.end", 0.0, 1.0),
     ("exploration.fraction", 0.0, 1.0),

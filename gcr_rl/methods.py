@@ -19,12 +19,47 @@ _LATENT = {"symmetry.family": "latent"}
 _BOUNDS = {"order.evidence": "returns", "order.route": "hard"}
 _NUDGES = {"order.evidence": "nudge"}
 _PLAIN_ACTIONS = {"symmetry.relabel": False}
+_RAINBOW = {
+    "value.atoms": 51,
+    "value.n_step": 3,
+    "network.dueling": True,
+    "network.noisy": True,
+    "replay.prioritised": True,
+    "replay.recent_share": 0.0,  # priorities say what is drawn
+    "exploration.start": 0.0,  # the noise explores
+    "exploration.end": 0.0,
+}
 
 METHODS: dict[str, Method] = {
     method.name: method
     for method in (
         Method("dqn", "deep Q-learning with replay and a target network", {"value.double": False}),
         Method("ddqn", "Double-DQN: the online network picks the next action", {}),
+        Method(
+            "rainbow",
+            "distributions of returns, prioritised replay, noisy and dueling layers, 3 steps",
+            _RAINBOW,
+        ),
+        Method(
+            "rad",
+            "Double-DQN on randomly moved pictures (vectors: randomly scaled)",
+            {"augment.images": "translate", "augment.vectors": "amplitude"},
+        ),
+        Method(
+            "drq-v2",
+            "Double-DQN on pictures shifted by fractions of a pixel (vectors: noise), 3 steps",
+            {"augment.images": "shift", "augment.vectors": "noise", "value.n_step": 3},
+        ),
+        Method(
+            "curl",
+            "Double-DQN whose encoder also tells two random views of an observation from others",
+            {
+                "augment.images": "crop",
+                "augment.vectors": "noise",
+                "augment.value_loss": False,
+                "contrast.weight": 1.0,
+            },
+        ),
         Method("equivariant", "Double-DQN on a network that is told the task's group", {}),
         Method(
             "gcr-hard",
@@ -35,6 +70,11 @@ METHODS: dict[str, Method] = {
             "gcr-soft",
             "certified symmetries and return bounds, both as losses",
             _GROUNDED | {"symmetry.enforce": "loss", "order.evidence": "returns"},
+        ),
+        Method(
+            "gcr-rainbow",
+            "Rainbow with certified symmetries, its targets moved onto return bounds",
+            _RAINBOW | _GROUNDED | _BOUNDS,
         ),
         Method("sym-only", "gcr-hard without the order", _GROUNDED),
         Method("logic-only", "gcr-hard without symmetries", _BOUNDS),

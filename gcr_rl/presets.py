@@ -16,6 +16,8 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
         "optimiser.schedule": "linear",
         "optimiser.clip_norm": 1.0,
         "value.discount": 0.995,
+        "value.support_low": 0.0,  # 500 steps at 0.995 are worth 184
+        "value.support_high": 200.0,
         "value.loss": "squared",
         "value.n_step": 3,
         "value.target_period": 1,
@@ -34,6 +36,8 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
         "network.hidden": (256, 256),
         "optimiser.learning_rate": 4e-3,
         "optimiser.schedule": "linear",
+        "value.support_low": -100.0,  # walking for ever
+        "value.support_high": 0.0,
         "value.loss": "squared",
         "value.n_step": 3,
         "value.target_period": 1,
@@ -50,6 +54,8 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
         "steps": 100_000,
         "network.encoder": "mlp",
         "network.hidden": (128,),
+        "value.support_low": -5.0,  # ten wrong presses; five right ones
+        "value.support_high": 5.0,
         "replay.capacity": 50_000,
         "exploration.end": 0.05,
         "exploration.fraction": 0.3,
@@ -60,6 +66,8 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
         "steps": 20_000,
         "optimiser.learning_rate": 2e-3,
         "optimiser.schedule": "linear",
+        "value.support_low": -12.0,
+        "value.support_high": 12.0,
         "value.target_period": 1,
         "value.target_rate": 0.02,
         "replay.capacity": 20_000,
@@ -72,6 +80,10 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
 TASK_PRESETS["CartPole-v1"] = TASK_PRESETS["CartPole"]
 for _probe in ("TwoState", "C4", "D4", "Order", "Cycle", "NoSymmetry"):
     TASK_PRESETS[f"Probe-{_probe}"] = {"steps": 10_000}
+for _probe in ("C4", "D4", "Order", "NoSymmetry"):
+    TASK_PRESETS[f"Probe-{_probe}"] |= {"value.support_low": -30.0, "value.support_high": 0.0}
+for _probe in ("TwoState", "Cycle"):
+    TASK_PRESETS[f"Probe-{_probe}"] |= {"value.support_low": -2.0, "value.support_high": 2.0}
 
 # After the DQN of the MinAtar paper (arXiv:1903.03176); neither checked against it nor tuned.
 for _game in ("Breakout", "Asterix", "Freeway", "SpaceInvaders"):

@@ -24,6 +24,12 @@ class NetworkConfig:
     """Strides of these convolutions, one per entry of channels."""
     dueling: bool = False
     """Q = V + A - mean A from two streams instead of one linear head."""
+    stream: int = 0
+    """Width of a hidden layer in each stream of the head; 0 for none."""
+    noisy: bool = False
+    """Noisy linear layers in the head: exploration that is learned (set exploration to 0)."""
+    noisy_sigma: float = 0.5
+    """Initial scale of their noise."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,12 @@ class ValueConfig:
     """Updates between two moves of the target network."""
     target_rate: float = 1.0
     """Share of the online network mixed into the target at each move; 1 copies it."""
+    atoms: int = 0
+    """Atoms of the distribution of returns that is learned (C51); 0 learns values alone."""
+    support_low: float = -10.0
+    """The smallest return on the support of the distribution (atoms above 0)."""
+    support_high: float = 10.0
+    """The largest one."""
 
 
 @dataclass(frozen=True)
@@ -76,6 +88,12 @@ class ReplayConfig:
     """Share of the draws that comes from the newest transitions; 0 draws uniformly from all."""
     recent_window: int = 1_000
     """How many transitions count as the newest; read if recent_share is above 0."""
+    prioritised: bool = False
+    """Draw in proportion to a power of the last error, and weigh the losses accordingly."""
+    exponent: float = 0.5
+    """That power (prioritised)."""
+    beta: float = 0.4
+    """Power of the importance weights at the start; it rises to 1 at the end (prioritised)."""
 
 
 @dataclass(frozen=True)
@@ -194,3 +212,37 @@ class OrderConfig:
     """Share of coefficient, penalty and margin that is in force while noise is large."""
     refresh: int = 250
     """Updates between two measurements of noise."""
+
+
+@dataclass(frozen=True)
+class AugmentConfig:
+    """Random transforms of the observations in a batch; the actions stay as they are."""
+
+    images: Literal["none", "translate", "crop", "shift", "flip", "mirror", "rotate", "cutout"] = (
+        "none"
+    )
+    """For pictures and grids; flip is left to right, mirror either way, shift is bilinear."""
+    vectors: Literal["none", "amplitude", "noise"] = "none"
+    """For vectors: one random factor, or normal noise."""
+    value_loss: bool = True
+    """Temporal differences see augmented observations; off: only the contrast does."""
+    margin: int = 1
+    """Largest move in pixels (translate, crop, shift)."""
+    largest_cut: int = 3
+    """Largest side of the rectangle that is blanked (cutout)."""
+    amplitude: float = 0.2
+    """The factor is uniform in 1 - amplitude to 1 + amplitude."""
+    deviation: float = 0.02
+    """Standard deviation of the noise."""
+
+
+@dataclass(frozen=True)
+class ContrastConfig:
+    """CURL's auxiliary loss: two augmented views of an observation know each other."""
+
+    weight: float = 0.0
+    """Weight of the contrastive loss; 0 switches it off."""
+    code: int = 128
+    """Width of the codes that are compared."""
+    rate: float = 0.001
+    """Share of the online encoder mixed into the slow one after each update."""

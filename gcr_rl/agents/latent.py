@@ -1,29 +1,18 @@
 """The paper's latent bank beside the network: its parameters, losses and contraction."""
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, PRNGKeyArray, PyTree
 
+from gcr_rl.agents.parameters import WithBank
 from gcr_rl.config import SymmetryConfig
 from gcr_rl.networks import QNetwork
 from gcr_rl.symmetry import latent
 from gcr_rl.symmetry.latent import LatentBank, LatentSettings, LinearHead
 from gcr_rl.types import Metrics
-
-
-class WithBank(NamedTuple):
-    """Parameters of a network and of its bank of transforms."""
-
-    network: PyTree
-    bank: LatentBank
-
-
-def network_of(params: PyTree) -> PyTree:
-    """The network's own parameters."""
-    return params.network if isinstance(params, WithBank) else params
 
 
 @dataclass(frozen=True)

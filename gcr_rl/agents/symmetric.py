@@ -71,11 +71,14 @@ def at_level(group: Group | SortingGroup, level: int) -> Group | SortingGroup:
 
 
 def make_enforcer(
-    vocabulary: Vocabulary | None, how: Literal["auto", "quotient", "reynolds", "loss"]
+    vocabulary: Vocabulary | None,
+    how: Literal["auto", "quotient", "reynolds", "loss"],
+    atoms: int | None = None,
 ) -> Callable[[QNetwork, PyTree, int], QFunction]:
     """(network, group, level) -> the Q function that is trained and acted with.
 
-    Swaps of blocks are sorted whatever ``how`` says: their mean would have n! terms.
+    Swaps of blocks are sorted whatever ``how`` says: their mean would have n! terms. With
+    ``atoms`` the network's logits are what is permuted and averaged, atom by atom.
     """
     if how == "auto":
         # On numbers the canonical member jumps with its hash, and a network would have to follow.
@@ -83,20 +86,52 @@ def make_enforcer(
         how = "reynolds" if is_vector else "quotient"
     fold = make_fold(vocabulary) if vocabulary is not None and how == "reynolds" else None
 
+    def wrapped(network: QNetwork, group: Group | SortingGroup) -> QFunction:
+        if isinstance(group, SortingGroup):
+            return sorting_quotient(network, group)
+        if how == "quotient":
+            return quotient(network, group)
+        folded = eqx.tree_at(lambda g: g.fold, group, fold, is_leaf=lambda leaf: leaf is None)
+        return reynolds(first_layer_shown(network), folded)
+
     def enforced(network: QNetwork, group: PyTree, level: int) -> QFunction:
         if level == NOTHING:
             return network
         chosen = at_level(group, level)
-        if isinstance(chosen, SortingGroup):
-            return sorting_quotient(network, chosen)
-        if how == "loss":
+        if how == "loss" and not isinstance(chosen, SortingGroup):
             return network
-        if how == "quotient":
-            return quotient(network, chosen)
-        folded = eqx.tree_at(lambda g: g.fold, chosen, fold, is_leaf=lambda leaf: leaf is None)
-        return reynolds(first_layer_shown(network), folded)
+        if atoms is None:
+            return wrapped(network, chosen)
+        return atom_by_atom(network, atoms, lambda one: wrapped(one, chosen))
 
     return enforced
+
+
+class AtomHead(eqx.Module):
+    """One atom of a head's logits: [actions]."""
+
+    head: Any
+    atom: Float[Array, " atoms"]
+    """One there, zero elsewhere: its product is cheaper than a gather, whose gradient scatters."""
+
+    def __call__(self, features: Float[Array, " features"]) -> Float[Array, " actions"]:
+        """The logits of the atom."""
+        return self.head(features) @ self.atom
+
+
+def atom_by_atom(
+    network: QNetwork, atoms: int, wrapper: Callable[[QNetwork], QFunction]
+) -> Callable[[Any], Float[Array, "actions atoms"]]:
+    """``wrapper`` on the logits of each atom as if they were values; the network runs once."""
+
+    def logits(observation: Any) -> Float[Array, "actions atoms"]:
+        def one(atom: Float[Array, " atoms"]) -> Float[Array, " actions"]:
+            head = AtomHead(network.head, atom)
+            return wrapper(QNetwork(network.encoder, head, network.scale))(observation)
+
+        return jax.vmap(one, out_axes=1)(jnp.eye(atoms))
+
+    return logits
 
 
 def first_layer_shown(network: QNetwork) -> QFunction:

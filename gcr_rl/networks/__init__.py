@@ -6,7 +6,14 @@ from gcr_rl.networks.dueling import make_head
 from gcr_rl.networks.equivariant import SignNetwork
 from gcr_rl.networks.exchangeable import ExchangeableNetwork
 from gcr_rl.networks.group_convolution import SquareNetwork, SquareSymmetry
-from gcr_rl.networks.noisy import NoisyLinear, noise_size, realise, realise_by_key
+from gcr_rl.networks.noisy import (
+    NoisyLinear,
+    factors_of,
+    noise_size,
+    realise,
+    realise_by_key,
+    shaken,
+)
 from gcr_rl.networks.value import ObservationSpec, QNetwork, make_q_network
 
 __all__ = [
@@ -20,6 +27,7 @@ __all__ = [
     "SquareSymmetry",
     "bilinear_logits",
     "contrast_logits",
+    "factors_of",
     "make_convolutional",
     "make_head",
     "make_q_network",
@@ -27,4 +35,5 @@ __all__ = [
     "noise_size",
     "realise",
     "realise_by_key",
+    "shaken",
 ]

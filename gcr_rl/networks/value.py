@@ -44,20 +44,28 @@ class QNetwork(eqx.Module):
         x = observation.astype(jnp.float32)
         return self.encoder(x if self.scale == 1.0 else x * self.scale)
 
-    def __call__(self, observation: Shaped[Array, "..."]) -> Float[Array, " actions"]:
-        """Q(o, .)."""
+    def __call__(self, observation: Shaped[Array, "..."]) -> Float[Array, "actions *atoms"]:
+        """Q(o, .), or the logits of its distributions."""
         return self.head(self.features(observation))
 
 
 def make_q_network(
-    config: NetworkConfig, spec: ObservationSpec, num_actions: int, *, key: PRNGKeyArray
+    config: NetworkConfig,
+    spec: ObservationSpec,
+    num_actions: int,
+    *,
+    atoms: int | None = None,
+    key: PRNGKeyArray,
 ) -> Any:
     """Build the network that ``config`` names for observations like ``spec``: a
-    :class:`QNetwork`, or one that is told a group, with the same ``features`` and call."""
+    :class:`QNetwork`, or one that is told a group, with the same ``features`` and call.
+
+    With ``atoms`` it gives the logits of a distribution for each action, [actions, atoms].
+    """
     if config.encoder in TOLD:
-        network = told_network(config, spec, key=key)
+        network = told_network(config, spec, atoms, key=key)
         values = eqx.filter_eval_shape(network, jnp.zeros(spec.shape, spec.dtype))
-        if values.shape != (num_actions,):
+        if values.shape[0] != num_actions:
             raise InputError(
                 "network.encoder", config.encoder,
                 f"mlp, cnn or another: this one has {values.shape[0]} actions, not {num_actions}",
@@ -66,11 +74,13 @@ def make_q_network(
     encoder_key, head_key = jax.random.split(key)
     encoder = make_encoder(config, spec, key=encoder_key)
     width = config.hidden[-1]
-    if config.dueling:
-        return QNetwork(
-            encoder, make_head(width, num_actions, dueling=True, key=head_key), spec.scale
-        )
-    return QNetwork(encoder, eqx.nn.Linear(width, num_actions, key=head_key), spec.scale)
+    if not (config.dueling or config.noisy or config.stream or atoms):
+        return QNetwork(encoder, eqx.nn.Linear(width, num_actions, key=head_key), spec.scale)
+    head = make_head(
+        width, num_actions, dueling=config.dueling, atoms=atoms, hidden=config.stream,
+        sigma=config.noisy_sigma if config.noisy else None, key=head_key,
+    )  # fmt: skip
+    return QNetwork(encoder, head, spec.scale)
 
 
 def make_encoder(config: NetworkConfig, spec: ObservationSpec, *, key: PRNGKeyArray) -> Any:
@@ -93,18 +103,22 @@ def make_encoder(config: NetworkConfig, spec: ObservationSpec, *, key: PRNGKeyAr
     return make_convolutional(cast(Any, kind), shape, config.hidden, key=key)
 
 
-def told_network(config: NetworkConfig, spec: ObservationSpec, *, key: PRNGKeyArray) -> Any:
+def told_network(
+    config: NetworkConfig, spec: ObservationSpec, atoms: int | None = None, *, key: PRNGKeyArray
+) -> Any:
     """A network that respects a group which it is told: of signs, of the square, of tiles."""
     hidden, kind = config.hidden, config.encoder
     if kind == "sign":
         if len(spec.shape) != 1:
             raise InputError("network.encoder", kind, f"square: observations are {spec.shape}")
-        return SignNetwork(spec.shape[0], hidden, scale=spec.scale, key=key)
+        return SignNetwork(spec.shape[0], hidden, scale=spec.scale, atoms=atoms, key=key)
     if kind == "tiles":
         if spec.tile_size is None:
             raise InputError("network.encoder", kind, "another: observations have no tiles")
         return ExchangeableNetwork(
-            spec.shape, hidden, tile_size=spec.tile_size, scale=spec.scale, key=key
+            spec.shape, hidden, tile_size=spec.tile_size, scale=spec.scale, atoms=atoms, key=key
         )
     symmetry = SquareSymmetry((0, 1, 2, 3)) if kind == "rotations" else None
-    return SquareNetwork(spec.shape, hidden, symmetry=symmetry, scale=spec.scale, key=key)
+    return SquareNetwork(
+        spec.shape, hidden, symmetry=symmetry, scale=spec.scale, atoms=atoms, key=key
+    )

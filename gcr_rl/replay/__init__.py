@@ -1,5 +1,6 @@
 """Experience memory that lives on the device."""
 
+from gcr_rl.replay.memory import Memory, Priorities, make_replay
 from gcr_rl.replay.prioritised import (
     Draw,
     PrioritisedReplay,
@@ -8,10 +9,12 @@ from gcr_rl.replay.prioritised import (
     make_prioritised,
 )
 from gcr_rl.replay.segments import n_step_return, return_over
-from gcr_rl.replay.uniform import Replay, ReplayState, make_replay, make_uniform
+from gcr_rl.replay.uniform import Replay, ReplayState, make_uniform
 
 __all__ = [
     "Draw",
+    "Memory",
+    "Priorities",
     "PrioritisedReplay",
     "PrioritisedState",
     "Replay",

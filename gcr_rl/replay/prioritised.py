@@ -39,11 +39,12 @@ class PrioritisedState(NamedTuple):
 
 
 class Draw(NamedTuple):
-    """A batch: its segments, their leaves in the tree, their importance weights."""
+    """A batch: its segments, their leaves in the tree, their importance weights (None of both
+    where all count alike)."""
 
     segments: Segment
-    leaf: Int[Array, " batch"]
-    weight: Float[Array, " batch"]
+    leaf: Int[Array, " batch"] | None
+    weight: Float[Array, " batch"] | None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int, PyTree, UInt32
 
-from gcr_rl.config import Config
 from gcr_rl.types import Segment, Transition
 
 
@@ -138,16 +137,4 @@ def make_uniform(
         add=add,
         sample=lambda state, bits: sample(state, bits, length, recent_share, recent_rows),
         can_sample=lambda state: can_sample(state, length),
-    )
-
-
-def make_replay(config: Config, length: int) -> Replay:
-    """The memory of one seed that ``config`` describes, for segments of ``length``."""
-    replay = config.replay
-    return make_uniform(
-        replay.capacity,
-        config.loop.num_envs,
-        length,
-        recent_share=replay.recent_share,
-        recent_window=replay.recent_window,
     )

@@ -20,7 +20,6 @@ from gcr_rl.agents import make_value_agent, vocabulary_of
 from gcr_rl.config import Config
 from gcr_rl.envs.external import ExternalSlots, ExternalTask, warn_of_cut
 from gcr_rl.evaluation.rollouts import Evaluation
-from gcr_rl.kernels.random import folded_uniform
 from gcr_rl.networks import ObservationSpec
 from gcr_rl.replay import make_replay
 from gcr_rl.training.loop import Learner, Program, epsilon_at
@@ -47,19 +46,12 @@ class HostProgram:
         self._compile()
 
     def _compile(self) -> None:
-        learner, config = self._learner, self._config
+        learner = self._learner
 
         @partial(jax.jit, static_argnames="level")
         def act(state: TrainState, step: Array, epsilon: Array, level: int) -> Array:
-            def one(seed_state: TrainState) -> Array:
-                draws = folded_uniform(
-                    seed_state.streams.exploration, step, (config.loop.num_envs, 2)
-                )
-                return learner.agent.act(
-                    seed_state.agent, seed_state.observation, draws, epsilon, level
-                )
-
-            return jax.vmap(one, in_axes=(SEED_AXES,))(state)
+            play = partial(learner.act, level=level)
+            return jax.vmap(play, in_axes=(SEED_AXES, None, None))(state, step, epsilon)
 
         @partial(jax.jit, donate_argnums=0)
         def record(

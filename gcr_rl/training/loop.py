@@ -15,16 +15,16 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 from jaxtyping import Array, Float, Int, PyTree
 
-from gcr_rl.agents import Chore, ValueAgent, make_value_agent, vocabulary_of
+from gcr_rl.agents import AgentState, Chore, ValueAgent, make_value_agent, vocabulary_of
 from gcr_rl.config import Config, ExplorationConfig
 from gcr_rl.envs.simulator import Simulator
 from gcr_rl.evaluation.rollouts import Evaluation, Evaluator
 from gcr_rl.kernels.random import folded_bits, folded_keys, folded_uniform
-from gcr_rl.networks import ObservationSpec
-from gcr_rl.replay import Replay, make_replay
+from gcr_rl.networks import ObservationSpec, factors_of
+from gcr_rl.replay import Memory, beta_at, make_replay
 from gcr_rl.training.sharding import over_devices, placed, seed_mesh
 from gcr_rl.training.state import SEED_AXES, ChunkStats, Streams, TrainState, streams
-from gcr_rl.types import Segment, Transition
+from gcr_rl.types import Metrics, Segment, Transition
 
 CHORE_SAMPLE = 512
 """Transitions that an agent's chore looks at."""
@@ -45,7 +45,7 @@ class Learner:
 
     config: Config
     simulator: Simulator
-    replay: Replay
+    replay: Memory
     agent: ValueAgent
 
     def init(self, keys: Streams) -> TrainState:
@@ -64,14 +64,28 @@ class Learner:
         num_envs = self.config.loop.num_envs
         zeros, none = jnp.zeros(num_envs), jnp.zeros(num_envs, bool)
         example = Transition(stored, jnp.zeros(num_envs, jnp.int32), zeros, stored, none, none)
+        replay, priorities = self.replay.init(example)
         return TrainState(
             agent=self.agent.init(keys.initialisation),
-            replay=self.replay.init(example),
+            replay=replay,
             environment=environment,
             observation=observation,
             episode_return=zeros,
             streams=keys,
+            priorities=priorities,
         )
+
+    def act(
+        self, state: TrainState, step: Int[Array, ""], epsilon: Float[Array, ""], level: int
+    ) -> Int[Array, " envs"]:
+        """The actions of one seed at ``step``: exploration and noise are the step's own."""
+        num_envs, size = self.config.loop.num_envs, self.agent.noise_size
+        stream = state.streams.exploration
+        draws = folded_uniform(stream, step, (num_envs, 2))
+        noise = None
+        if size:  # the words after those of the draws
+            noise = factors_of(folded_bits(stream, step, (2 * num_envs + size,))[2 * num_envs :])
+        return self.agent.act(state.agent, state.observation, draws, epsilon, level, noise)
 
     def interact(
         self,
@@ -82,10 +96,8 @@ class Learner:
         level: int,
     ) -> tuple[TrainState, ChunkStats]:
         """One step of every environment of one seed; ``step`` counts from 1."""
-        num_envs = self.config.loop.num_envs
-        draws = folded_uniform(state.streams.exploration, step, (num_envs, 2))
-        action = self.agent.act(state.agent, state.observation, draws, epsilon, level)
-        keys = folded_keys(state.streams.environment, step, (2, num_envs))
+        action = self.act(state, step, epsilon, level)
+        keys = folded_keys(state.streams.environment, step, (2, self.config.loop.num_envs))
         after = jax.vmap(self.simulator.step)(keys[0], state.environment, action)
         fresh_environment, fresh_observation = jax.vmap(self.simulator.reset)(keys[1])
         done = after.terminated | after.truncated
@@ -114,9 +126,9 @@ class Learner:
             episodes=stats.episodes + jnp.sum(done),
             episode_return=stats.episode_return + jnp.sum(jnp.where(done, total, 0.0)),
         )
+        replay, priorities = self.replay.add((state.replay, state.priorities), transition)
         state = state._replace(
-            replay=self.replay.add(state.replay, transition),
-            episode_return=jnp.where(done, 0.0, total),
+            replay=replay, priorities=priorities, episode_return=jnp.where(done, 0.0, total)
         )
         return state, stats
 
@@ -129,21 +141,33 @@ class Learner:
         level: int,
     ) -> tuple[TrainState, ChunkStats]:
         """One update of one seed; ``index`` counts the updates of the run."""
-        segments, words = self.draw(state, index, self.config.replay.batch_size)
-        agent, metrics = self.agent.update(state.agent, segments, words, index, level)
+        agent, priorities, metrics = self.updated(state, step, index, level)
         bad = ~jnp.isfinite(metrics["loss"]) & (stats.first_bad_step < 0)
         stats = stats._replace(
             metrics=jax.tree.map(jnp.add, stats.metrics, metrics),
             updates=stats.updates + 1,
             first_bad_step=jnp.where(bad, step, stats.first_bad_step),
         )
-        return state._replace(agent=agent), stats
+        return state._replace(agent=agent, priorities=priorities), stats
 
-    def draw(self, state: TrainState, index: Int[Array, ""], count: int) -> tuple[Segment, Array]:
-        """``count`` segments of one seed's replay and a random word for each."""
-        bits = folded_bits(state.streams.replay, index, (count,))
-        words = folded_bits(state.streams.update, index, (count,))
-        return self.replay.sample(state.replay, bits), words
+    def updated(
+        self, state: TrainState, step: Int[Array, ""], index: Int[Array, ""], level: int
+    ) -> tuple[AgentState, PyTree, Metrics]:
+        """The agent and the priorities after one update, and what it logs."""
+        replay, batch = self.config.replay, self.config.replay.batch_size
+        held = state.replay, state.priorities
+        bits = folded_bits(state.streams.replay, index, (batch,))
+        words = folded_bits(state.streams.update, index, (self.agent.words_needed(batch),))
+        draw = self.replay.draw(held, bits, beta_at(step, replay.beta, self.config.steps))
+        agent, metrics, error = self.agent.learn(
+            state.agent, draw.segments, words, index, level, draw.weight
+        )
+        _, priorities = self.replay.update(held, draw, error)
+        return agent, priorities, metrics
+
+    def draw(self, state: TrainState, index: Int[Array, ""], count: int) -> Segment:
+        """``count`` segments of one seed's replay, whatever their priority."""
+        return self.replay.sample(state.replay, folded_bits(state.streams.replay, index, (count,)))
 
     def chores_done(self, state: TrainState, index: Int[Array, ""], level: int) -> TrainState:
         """The state, all seeds along the first axis, after the agent's chores that are due."""
@@ -157,7 +181,7 @@ class Learner:
         """The state after one chore, if it is due."""
 
         def renewed(one: TrainState) -> PyTree:
-            return chore.renewed(one.agent, self.draw(one, index, CHORE_SAMPLE)[0], level)
+            return chore.renewed(one.agent, self.draw(one, index, CHORE_SAMPLE), level)
 
         # Outside the vmap, where a condition runs one branch only.
         part = jax.lax.cond(
@@ -186,8 +210,7 @@ class Learner:
         """The stats of a chunk that has not begun, all seeds along the first axis."""
 
         def metrics(one: TrainState) -> PyTree:
-            segments, words = self.draw(one, jnp.int32(0), self.config.replay.batch_size)
-            return self.agent.update(one.agent, segments, words, jnp.int32(0), level)[1]
+            return self.updated(one, jnp.int32(0), jnp.int32(0), level)[2]
 
         seeds = state.episode_return.shape[0]
         zero, count = jnp.zeros(seeds), jnp.zeros(seeds, jnp.int32)

@@ -6,7 +6,7 @@ import jax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from gcr_rl.agents import AgentState
-from gcr_rl.replay import ReplayState
+from gcr_rl.replay import Priorities, ReplayState
 
 GENERATOR = "threefry2x32"
 """The one that ``kernels.random`` writes out, whatever JAX's default is set to."""
@@ -42,6 +42,8 @@ class TrainState(NamedTuple):
     observation: PyTree
     episode_return: Float[Array, " envs"]
     streams: Streams
+    priorities: Priorities | tuple[()] = ()
+    """Of the replay's starts, where they have some."""
 
 
 # The axis of the seeds in every leaf. All seeds write their replay in step, so its cursor is
@@ -53,6 +55,7 @@ SEED_AXES: Any = cast(Any, TrainState)(
     observation=0,
     episode_return=0,
     streams=0,
+    priorities=0,
 )
 
 
