@@ -26,6 +26,7 @@ from gcr_rl import envs
 from gcr_rl.agents.symmetric import without_fold
 from gcr_rl.envs.simulator import make_simulator
 from gcr_rl.presets import preset
+from gcr_rl.replay.prioritised import write
 from gcr_rl.symmetry import from_elements
 from gcr_rl.training.loop import make_learner
 from gcr_rl.training.state import streams
@@ -66,34 +67,35 @@ def program(name, overrides, simulator):
     settings = {"replay.batch_size": BATCH, "network.hidden": (128, 128), "loop.updates": 1}
     learner = make_learner(preset("RotMirrorGrid", method, settings | overrides), simulator)
     state = learner.init(streams(jnp.int32(0)))
-    replay = state.replay._replace(size=jnp.int32(STORED), cursor=jnp.int32(STORED))
-    agent = state.agent
+    ring = state.replay._replace(size=jnp.int32(STORED), cursor=jnp.int32(STORED))
+    agent, priorities = state.agent, state.priorities
     if learner.agent.vocabulary is not None:
         agent = agent._replace(group=square_group(learner.agent.vocabulary))
+    if priorities:
+        stored = jnp.arange(STORED - learner.agent.segment_length)
+        priorities = priorities._replace(
+            tree=write(priorities.tree, stored, jnp.ones(stored.shape))
+        )
     level = learner.agent.level(agent)
 
     @jax.jit
-    def run(agent, replay):
-        def once(i, agent):
-            held = state._replace(agent=agent, replay=replay)
-            segments, words = learner.draw(held, i, BATCH)
-            return learner.agent.update(agent, segments, words, i, level)[0]
+    def run(agent, priorities, ring):
+        def once(i, carry):
+            held = state._replace(agent=carry[0], priorities=carry[1], replay=ring)
+            return learner.updated(held, i, i, level)[:2]
 
-        return jax.lax.fori_loop(0, PER_ROUND, once, agent)
+        return jax.lax.fori_loop(0, PER_ROUND, once, (agent, priorities))
 
-    jax.block_until_ready(run(agent, replay))
-    return lambda: jax.block_until_ready(run(agent, replay))
+    jax.block_until_ready(run(agent, priorities, ring))
+    return lambda: jax.block_until_ready(run(agent, priorities, ring))
 
 
-def main() -> None:
-    """Measure all cases in turn, several rounds, and write the ratios."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="fewer rounds; writes nothing")
-    quick = parser.parse_args().quick
+def measured(cases, rounds: int) -> list[dict[str, object]]:
+    """All cases in turn, several rounds; the ratio of each case's median to that of ddqn."""
     simulator = make_simulator(*envs.make("RotMirrorGrid"))
-    programs = {name: program(name, overrides, simulator) for name, overrides in CASES}
+    programs = {name: program(name, overrides, simulator) for name, overrides in cases}
     times: dict[str, list[float]] = {name: [] for name in programs}
-    for _ in range(3 if quick else 15):
+    for _ in range(rounds):
         for name, run in programs.items():
             began = time.process_time()
             run()
@@ -105,19 +107,28 @@ def main() -> None:
     ]
     for row in rows:
         print(f"{row['case']:24s} {row['ratio']:5.2f} x ddqn")
-    if not quick:
-        note = {
-            "what": __doc__,
-            "rows": rows,
-            "batch": BATCH,
-            "network": [128, 128],
-            "clock": "processor time, median of 15 rounds",
-            "jax": jax.__version__,
-            "python": platform.python_version(),
-            "machine": platform.machine(),
-        }
-        RESULTS.write_text(json.dumps(note, indent=1) + "\n")
+    return rows
+
+
+def run_benchmark(what: str, cases, results: Path, rounds: int = 15) -> None:
+    """Measure the cases, print the ratios, and write them unless it was a quick look."""
+    parser = argparse.ArgumentParser(description=what)
+    parser.add_argument("--quick", action="store_true", help="fewer rounds; writes nothing")
+    if parser.parse_args().quick:
+        measured(cases, 3)
+        return
+    note = {
+        "what": what,
+        "rows": measured(cases, rounds),
+        "batch": BATCH,
+        "network": [128, 128],
+        "clock": f"processor time, median of {rounds} rounds",
+        "jax": jax.__version__,
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+    }
+    results.write_text(json.dumps(note, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main()
+    run_benchmark(str(__doc__), CASES, RESULTS)

@@ -199,10 +199,6 @@ def _check_head(config: Config, told: bool) -> None:
             "value.support_low", value.support_low,
             f"less than value.support_high ({value.support_high:g})",
         )  # fmt: skip
-    if config.replay.prioritised and config.replay.recent_share > 0.0:
-        raise InputError(
-            "replay.recent_share", config.replay.recent_share, "0 with replay.prioritised"
-        )
 
 
 def _check_views(config: Config) -> None:

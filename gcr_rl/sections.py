@@ -89,7 +89,7 @@ class ReplayConfig:
     recent_window: int = 1_000
     """How many transitions count as the newest; read if recent_share is above 0."""
     prioritised: bool = False
-    """Draw in proportion to a power of the last error, and weigh the losses accordingly."""
+    """Draw by a power of the last error and weigh the losses; recent_share is not read then."""
     exponent: float = 0.5
     """That power (prioritised)."""
     beta: float = 0.4

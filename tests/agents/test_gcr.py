@@ -75,9 +75,10 @@ def with_group(state, group):
     return state._replace(group=without_fold(group))
 
 
-@pytest.mark.parametrize("method", ["gcr-hard", "gcr-soft", "paper-logic-only"])
+@pytest.mark.parametrize("method", ["gcr-hard", "gcr-soft", "paper-logic-only", "gcr-rainbow"])
 def test_with_coefficients_zero_the_update_is_the_base_agents_bit_for_bit(method):
-    base, agent = agent_for("ddqn"), agent_for(method, **{"order.coefficient": 0.0})
+    base = agent_for("rainbow" if method == "gcr-rainbow" else "ddqn")
+    agent = agent_for(method, **{"order.coefficient": 0.0})
     assert agent.segment_length == base.segment_length
     key, batch = jax.random.key(0), shorter(batch_of(jax.random.key(1)), base.segment_length)
     expected, plain = jax.jit(base.update)(base.init(key), batch)
@@ -122,6 +123,42 @@ def test_bounds_below_the_targets_change_nothing():
     assert metrics["order_coverage"] == 0.0
     for a, b in zip(jax.tree.leaves(found.params), jax.tree.leaves(plain.params), strict=True):
         np.testing.assert_allclose(a, b, atol=1e-6)
+
+
+@pytest.mark.parametrize("enforce", ["quotient", "reynolds"])
+def test_distributions_are_equivariant_under_the_group_in_force(enforce):
+    agent = agent_for("gcr-rainbow", **{"symmetry.enforce": enforce, "value.atoms": 7})
+    relabel = relabellings()
+    state = with_group(agent.init(jax.random.key(0)), from_elements(DIHEDRAL, relabel))
+    observation = jax.random.normal(jax.random.key(3), SHAPE)
+    images = jnp.stack([DIHEDRAL.apply(g, observation) for g in range(8)])
+    outputs = agent.objective.outputs
+
+    def logits(level):
+        run = jax.vmap(lambda o: outputs(state.params, state.group, level, o))
+        return np.asarray(jax.jit(run)(images))
+
+    found = logits(8)
+    assert found.shape == (8, ACTIONS, 7) and np.ptp(found[0], axis=1).min() > 1e-3
+    for g in range(8):
+        np.testing.assert_allclose(found[g][relabel[g]], found[0], atol=1e-5)
+    plain = logits(1)
+    differ = [np.abs(plain[g][relabel[g]] - plain[0]).max() for g in range(8)]
+    assert max(differ) > 1e-3
+
+
+def test_a_bound_moves_the_distribution_that_rainbow_learns():
+    agent = agent_for("gcr-rainbow", **{"value.support_low": -30.0, "value.support_high": 30.0})
+    base = agent_for("rainbow", **{"value.support_low": -30.0, "value.support_high": 30.0})
+    state, batch = agent.init(jax.random.key(0)), batch_of(jax.random.key(1))
+    late = jnp.zeros((32, LENGTH)).at[:, 3].set(15.0)  # beyond the three-step targets
+    batch = batch._replace(steps=batch.steps._replace(reward=late))
+    _, metrics = jax.jit(agent.update)(state, batch, None, 1)
+    plain = shorter(batch, base.segment_length)
+    _, before = jax.jit(base.update)(state._replace(noise=(), group=()), plain)
+    assert metrics["order_coverage"] == 1.0 and metrics["order_violation_target"] <= 1e-5
+    assert metrics["td_error_abs"] > before["td_error_abs"] + 10.0
+    assert metrics["td_loss"] > before["loss"] + 0.1
 
 
 @pytest.mark.parametrize("enforce", ["quotient", "reynolds"])

@@ -275,7 +275,6 @@ def test_an_update_keeps_the_types_of_the_state():
         ({"network.stream": -1}, "network.stream"),
         ({"replay.exponent": 1.5}, "replay.exponent"),
         ({"replay.beta": -0.5}, "replay.beta"),
-        ({"replay.recent_share": 0.5}, "replay.recent_share"),
         ({"symmetry.family": "latent"}, "network.dueling"),
         ({"symmetry.family": "latent", "network.dueling": False}, "network.noisy"),
         ({"symmetry.family": "latent", "network.dueling": False, "network.noisy": False},
