@@ -128,13 +128,11 @@ for _task in ("CartPole", "CartPole-v1"):
             "exploration.start": 1.0,
             "exploration.end": 0.02,
         }
-for _method in ("rainbow", "gcr-rainbow"):
-    METHOD_PRESETS["RotMirrorGrid", _method] = {
-        "optimiser.learning_rate": 1e-3,
-        "optimiser.schedule": "linear",
-        "value.target_rate": 0.02,
-    }
-METHOD_PRESETS["RotMirrorGrid", "gcr-rainbow"] |= {"order.horizons": (5, 20)}
+METHOD_PRESETS["RotMirrorGrid", "rainbow"] = {"optimiser.learning_rate": 1e-3}
+METHOD_PRESETS["RotMirrorGrid", "gcr-rainbow"] = {
+    "optimiser.learning_rate": 1e-3,
+    "order.horizons": (5, 20),
+}
 for _method in ("gcr-hard", "gcr-soft", "sym-only", "logic-only", "no-relabel"):
     METHOD_PRESETS["RotMirrorGrid", _method] = {"order.horizons": (5, 20)}
     # More and more frequent updates: with the group they learn faster, Double-DQN forgets.
