@@ -54,6 +54,8 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
         "steps": 100_000,
         "network.encoder": "mlp",
         "network.hidden": (128,),
+        "value.target_period": 1,
+        "value.target_rate": 0.01,
         "value.support_low": -5.0,  # ten wrong presses; five right ones
         "value.support_high": 5.0,
         "replay.capacity": 50_000,
