@@ -37,8 +37,8 @@ $(VENV)/.dev: $(VENV)/.core
 	@touch $@
 
 $(VENV)/.bench: $(VENV)/.dev
-	@echo "installing the peers of the benchmarks ..."
-	@$(PIP) --editable '.[bench]'
+	@echo "installing the peers of benchmarks and tests ..."
+	@$(PIP) --editable '.[bench,ray,tensorboard]'
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.core
