@@ -59,6 +59,13 @@ def test_the_order_of_names_and_the_spelling_of_numbers_do_not_change_the_key(ra
     assert key_of(shuffled(plain)) == key_of(plain)
 
 
+def test_a_setting_that_the_library_gains_later_leaves_old_keys_as_they_are():
+    older = BASE.to_json()
+    del older["network"]["dueling"], older["value"]["atoms"], older["augment"]
+    assert BASE.network.dueling is False
+    assert key_of(older) == key_of(BASE.to_json())
+
+
 def test_true_is_not_one():
     config = BASE.to_json()
     config["env"]["eta"] = True
