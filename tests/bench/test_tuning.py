@@ -201,6 +201,7 @@ def test_the_chosen_values_are_printed_as_the_presets_take_them():
     assert preset("RotMirrorGrid", "gcr", values).value.loss == "huber"
 
 
+@pytest.mark.slow
 def test_gcr_tune_runs_and_goes_on(tmp_path, capsys):
     space = tmp_path / "space.toml"
     space.write_text(

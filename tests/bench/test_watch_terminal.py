@@ -23,7 +23,8 @@ SMALL = {
 OWN_SCREEN, NO_CURSOR = (b"\x1b[?1049h", b"\x1b[?1049l"), (b"\x1b[?25l", b"\x1b[?25h")
 HOME = b"\x1b[H"
 ON_ITS_TERMINAL = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a parent in the background ignores it
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 os.execv(sys.executable, [sys.executable, "-m", "gcr_rl.cli", *sys.argv[1:]])
 """

@@ -248,6 +248,7 @@ def test_a_method_without_symmetry_and_order_shows_what_there_is(runs, capsys, t
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_latent_bank_is_drawn_as_soft_permutations(runs):
     found = inspect_run(runs / "paper-soft")
     soft = np.array(found.symmetry["relabellings"])

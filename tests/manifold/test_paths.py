@@ -114,6 +114,7 @@ def smooth_problem():
     return jnp.array([0.0, 1.0, 4.0, 0.5]), jnp.array([0.1, -0.2, 0.3, 0.4]), constraints
 
 
+@pytest.mark.slow
 def test_gradient_through_the_solve_is_that_of_finite_differences():
     values, gradient, constraints = smooth_problem()
     weights = jnp.array([1.0, -2.0, 0.5, 3.0])

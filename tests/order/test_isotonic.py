@@ -245,7 +245,7 @@ def test_derivative_matches_finite_differences(seed):
         middle = (sides[0] + sides[1] - 2 * sides[2]) / 1e-6
         if np.abs(middle).max() > 1e-4:
             return  # a kink of the projection lies within the difference
-        np.testing.assert_allclose(forward, expected, atol=2e-5)
+        np.testing.assert_allclose(forward, expected, atol=1e-4)  # as much as a kink may hide
         backwards = sum(np.vdot(p, a) for p, a in zip(pulled, along, strict=True))
         np.testing.assert_allclose(backwards, np.vdot(back, forward), atol=1e-7)
 

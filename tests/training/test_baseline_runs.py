@@ -38,7 +38,7 @@ def arrays_of(path):
     return checkpoint.load_newest(path / "checkpoints")[0]
 
 
-@pytest.mark.parametrize("method", ["gcr-rainbow", "curl"])
+@pytest.mark.parametrize("method", [pytest.param("gcr-rainbow", marks=pytest.mark.slow), "curl"])
 def test_a_resumed_run_ends_at_the_same_bits(tmp_path, method):
     """Priorities, noise, slow encoder and views: all of them go on where they were."""
     path = train(preset("NoisyRPSChain", method, SMALL), tmp_path / "run")
@@ -87,6 +87,7 @@ def test_rainbow_plays_on_the_host_and_with_several_environments(tmp_path):
     assert arrays[".priorities.tree[0]"].shape == (2, 128)
 
 
+@pytest.mark.slow
 def test_rainbow_solves_a_probe(tmp_path):
     settings = {"steps": 4_000, "seeds": (0,), "evaluation.every": 2_000, "run.log_every": 2_000}
     path = train(preset("Probe-Order", "rainbow", settings), tmp_path / "run")

@@ -100,6 +100,7 @@ def assert_close_rows(first, second):
                     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_several_devices_compute_what_one_does(four, tmp_path, name):
     assert build_program(config_of(name)).devices == jax.local_device_count() == 1
@@ -113,6 +114,7 @@ def test_several_devices_compute_what_one_does(four, tmp_path, name):
             np.testing.assert_array_equal(array, theirs[path], err_msg=path)
 
 
+@pytest.mark.slow
 def test_a_group_was_in_force(four):
     """Else the run that certifies would show nothing of how groups are placed."""
     found = read_summary(four / "certified")["symmetry"]
@@ -120,6 +122,7 @@ def test_a_group_was_in_force(four):
     assert rows_of(four / "certified", "log")[-1]["symmetry_in_force"] > 0
 
 
+@pytest.mark.slow
 def test_a_resumed_run_continues_to_the_same_bits(four):
     for log in ("log", "evaluation"):
         assert rows_of(four / "certified", log) == rows_of(four / "resumed", log)
@@ -128,6 +131,7 @@ def test_a_resumed_run_continues_to_the_same_bits(four):
         np.testing.assert_array_equal(array, theirs[path], err_msg=path)
 
 
+@pytest.mark.slow
 def test_a_run_moves_from_four_devices_to_one(four, tmp_path):
     copy_until(300, four / "plain", tmp_path / "moved")
     resume(tmp_path / "moved")

@@ -84,6 +84,7 @@ def test_a_checkpoint_without_standings_is_one_clear_error(finished, tmp_path):
         resume(copy)
 
 
+@pytest.mark.slow
 def test_without_relabelling_the_transforms_leave_actions_as_they_are(tmp_path):
     config = preset("Probe-D4", "no-relabel", {**SETTINGS, "seeds": (0,)})
     run = load(train(config, tmp_path / "run"))
