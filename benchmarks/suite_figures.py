@@ -144,20 +144,32 @@ def compared(ours, other):
     return test
 
 
+def jobs_of(store, labels):
+    """(label, key) of the jobs of these suites, or of all that the store holds."""
+    if not labels:
+        return [("", folder.name) for folder in sorted((store.root / "jobs").iterdir())]
+    return [
+        (label, job["key"])
+        for label in labels
+        for job in read_json(store.index_file(label), "store")["jobs"]
+    ]
+
+
 def main():
     """Read the store, write the file, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("store", type=Path)
-    parser.add_argument("labels", nargs="+", help="SUITE-SCALE, as in STORE/suites")
+    parser.add_argument("labels", nargs="*", help="SUITE-SCALE, as in STORE/suites; else all jobs")
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--candidate", default="gcr-hard")
     parser.add_argument("--commit", help="where the runs could not know theirs (no git there)")
     options = parser.parse_args()
-    store, rows = Store(options.store), []
-    for label in options.labels:
-        for job in read_json(store.index_file(label), "store")["jobs"]:
-            if store.standing(job["key"]).status == "finished":
-                rows.append(figures(store.folder(job["key"]), label, options.commit))
+    store = Store(options.store)
+    rows = [
+        figures(store.folder(key), label, options.commit)
+        for label, key in jobs_of(store, options.labels)
+        if store.standing(key).status == "finished"
+    ]
     found = tests(rows, options.candidate)
     options.out.write_text(
         json.dumps({"about": __doc__.split("\n")[0], "tests": found, "rows": rows}) + "\n"
