@@ -33,6 +33,11 @@ from gcr_rl.symmetry.quotient import QFunction
 NOTHING = 1
 """The level at which no group is in force."""
 
+ROOM = 8
+"""The least level above it where unused places are cheap: the group of the square fits."""
+
+Enforcement = Literal["auto", "quotient", "reynolds", "loss"]
+
 
 def vocabulary_of(config: Config, space: Any, tile_size: int | None = None) -> Vocabulary | None:
     """The transforms of observations in ``space`` that may be certified; None if nothing asks."""
@@ -55,12 +60,31 @@ def no_group(vocabulary: Vocabulary, num_actions: int) -> Group | SortingGroup:
     return jax.tree.map(lambda leaf: leaf[0], without_fold(nothing.group))
 
 
-def level_of(group: PyTree) -> int:
-    """The smallest power of two that holds the largest of the groups; on the host."""
+def level_of(group: PyTree, least: int = 2) -> int:
+    """The smallest power of two that holds the largest of the groups, ``least`` if it holds
+    more than the identity; on the host."""
     if not jax.tree.leaves(group):
         return NOTHING
     largest = int(np.asarray(group.valid).sum(axis=-1).max())
-    return 1 << max(largest - 1, 0).bit_length()
+    return NOTHING if largest <= 1 else max(least, 1 << (largest - 1).bit_length())
+
+
+def least_level(vocabulary: Vocabulary | None, how: Enforcement) -> int:
+    """The smallest level above nothing.
+
+    Every level is compiled anew, and groups grow element by element. Canonical members and
+    random images hardly cost more with places to spare; a mean costs as much as it has terms.
+    """
+    return 2 if resolved(vocabulary, how) == "reynolds" else ROOM
+
+
+def resolved(vocabulary: Vocabulary | None, how: Enforcement) -> Enforcement:
+    """What ``auto`` stands for: on numbers the canonical member jumps with its hash, and a
+    network would have to follow, so vectors are averaged."""
+    if how != "auto":
+        return how
+    is_vector = vocabulary is not None and len(vocabulary.shape) == 1
+    return "reynolds" if is_vector else "quotient"
 
 
 def at_level(group: Group | SortingGroup, level: int) -> Group | SortingGroup:
@@ -72,7 +96,7 @@ def at_level(group: Group | SortingGroup, level: int) -> Group | SortingGroup:
 
 def make_enforcer(
     vocabulary: Vocabulary | None,
-    how: Literal["auto", "quotient", "reynolds", "loss"],
+    how: Enforcement,
     atoms: int | None = None,
 ) -> Callable[[QNetwork, PyTree, int], QFunction]:
     """(network, group, level) -> the Q function that is trained and acted with.
@@ -80,10 +104,7 @@ def make_enforcer(
     Swaps of blocks are sorted whatever ``how`` says: their mean would have n! terms. With
     ``atoms`` the network's logits are what is permuted and averaged, atom by atom.
     """
-    if how == "auto":
-        # On numbers the canonical member jumps with its hash, and a network would have to follow.
-        is_vector = vocabulary is not None and len(vocabulary.shape) == 1
-        how = "reynolds" if is_vector else "quotient"
+    how = resolved(vocabulary, how)
     fold = make_fold(vocabulary) if vocabulary is not None and how == "reynolds" else None
 
     def wrapped(network: QNetwork, group: Group | SortingGroup) -> QFunction:

@@ -20,7 +20,7 @@ from gcr_rl.agents.latent import Latent
 from gcr_rl.agents.noise import Noise, init_noise
 from gcr_rl.agents.objective import Known, Objective
 from gcr_rl.agents.optimiser import make_optimiser, move_target, total_updates
-from gcr_rl.agents.symmetric import NOTHING, level_of, make_enforcer, no_group
+from gcr_rl.agents.symmetric import NOTHING, least_level, level_of, make_enforcer, no_group
 from gcr_rl.augment import make_augmentation
 from gcr_rl.config import Config
 from gcr_rl.errors import InputError
@@ -110,7 +110,8 @@ class ValueAgent:
 
     def level(self, state: AgentState) -> int:
         """The level of a concrete state, with or without an axis of seeds."""
-        return level_of(state.group)
+        enforce = self.objective.config.symmetry.enforce
+        return level_of(state.group, least_level(self.vocabulary, enforce))
 
     def act(
         self,

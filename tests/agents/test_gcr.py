@@ -16,7 +16,7 @@ from gcr_rl.losses import return_bound, soft_bound_loss
 from gcr_rl.methods import METHODS
 from gcr_rl.networks import ObservationSpec
 from gcr_rl.presets import preset
-from gcr_rl.symmetry import Vocabulary, from_elements, init_standing
+from gcr_rl.symmetry import Vocabulary, from_elements, generate, init_standing
 from gcr_rl.symmetry.enforcement import groups_in_force
 from gcr_rl.types import Segment, Transition
 
@@ -262,6 +262,17 @@ def test_levels_are_powers_of_two_over_all_seeds():
     blank = init_standing(DIHEDRAL, ACTIONS)
     assert level_of(groups_in_force([blank, blank], DIHEDRAL, ACTIONS).group) == 1
     assert level_of(()) == 1
+
+
+@pytest.mark.parametrize(("enforce", "level"), [("quotient", 8), ("reynolds", 2), ("loss", 8)])
+def test_places_to_spare_are_taken_where_they_are_cheap(enforce, level):
+    """A group of two: levels between nothing and eight would each be compiled anew."""
+    agent = agent_for("gcr-hard", **{"symmetry.enforce": enforce})
+    half_turn = {2: relabellings()[2].tolist()}
+    group = generate(DIHEDRAL, half_turn, ACTIONS, capacity=8)
+    assert int(np.asarray(group.valid).sum()) == 2
+    state = with_group(agent.init(jax.random.key(0)), group)
+    assert agent.level(state) == level
 
 
 def test_button_tiles_are_sorted_whatever_the_wrapper():

@@ -102,7 +102,7 @@ def test_a_promoted_certificate_is_enforced_where_provisional_ones_are_not(monke
     place = 1
     early = dataclasses.replace(blank, provisional=np.arange(len(blank.certified)) == place)
     full = dataclasses.replace(early, provisional=blank.certified, certified=early.provisional)
-    for found, level in ((early, 1), (full, 4)):
+    for found, level in ((early, 1), (full, 8)):
         monkeypatch.setattr(
             watching, "check_all", lambda standings, *rest, now=found: [now] * len(standings)
         )
