@@ -163,7 +163,8 @@ class EngineArguments:
     """Where jobs run, and how many at a time."""
 
     jobs: int | None = None
-    """Jobs at a time, each in a process of its own; 1, or as many as a cluster holds."""
+    """Jobs at a time, each in a process of its own; if not given 1, at the scales smoke and cpu 2,
+    on a cluster as many as it holds."""
     engine: Literal["local", "ray"] = "local"
     """local: this machine; ray: a Ray cluster (needs the extra `ray`)."""
     address: str | None = None

@@ -1,6 +1,7 @@
 """The command line. No maths, and nothing slow is imported before it is needed."""
 
 import contextlib
+import dataclasses
 import io
 import itertools
 import os
@@ -337,8 +338,10 @@ def paper(words: list[str]) -> None:
 def _run_suite(suite: str, arguments: PaperArguments, command: list[str]) -> None:
     check_json_file(arguments.json)
     _prepare_jax()
-    from gcr_rl.bench import list_suite, run_suite
+    from gcr_rl.bench import list_suite, run_suite, usual_jobs
 
+    if arguments.jobs is None and arguments.engine == "local":
+        arguments = dataclasses.replace(arguments, jobs=usual_jobs(arguments.scale))
     out, scale, only = arguments.out, arguments.scale, arguments.only
     if arguments.list:
         write_result(arguments.json, list_suite(suite, out=out, scale=scale, only=only))

@@ -1,5 +1,6 @@
 """From a set of jobs to the end of it: what is left is run, what failed is listed."""
 
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -50,6 +51,11 @@ def engine_for(
         if value is not None:
             raise InputError(name, value, "this option with --engine ray")
     return run_here if jobs in (None, 1) else partial(run_in_processes, count=jobs)
+
+
+def usual_jobs(scale: str) -> int:
+    """Jobs at a time if nobody says: two at the scales that are made for two cores, else one."""
+    return 2 if scale != "full" and (os.cpu_count() or 1) > 1 else 1
 
 
 def run_jobs(
