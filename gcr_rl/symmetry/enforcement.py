@@ -156,9 +156,11 @@ def latest_rows(
     """
     number = min(int(size), max(count, 1))
     rows = ring.action.shape[0 if seed is None else 1]
-    order = (int(cursor) - number + np.arange(number)) % rows
+    # A gather on a device is compiled for each length: few of them, and the rest cut off here.
+    padded = 1 << max(number - 1, 0).bit_length()
+    order = (int(cursor) - padded + np.arange(padded)) % rows
     place: Any = order if seed is None else (seed, order)
-    return jax.tree.map(lambda leaf: np.asarray(leaf[place]), ring)
+    return jax.tree.map(lambda leaf: np.asarray(leaf[place])[padded - number :], ring)
 
 
 def evidence_of(
