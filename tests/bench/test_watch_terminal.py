@@ -54,6 +54,9 @@ class Terminal:
         self.master, slave = pty.openpty()
         self.text = b""
         self.resize(rows, columns)
+        modes = termios.tcgetattr(slave)
+        modes[3] |= termios.NOFLSH  # else Ctrl-C may throw away what is written after it
+        termios.tcsetattr(slave, termios.TCSANOW, modes)
         self.modes = termios.tcgetattr(self.master)
         kept = ("NO_COLOR", "COLUMNS", "LINES", "FORCE_COLOR", "TTY_COMPATIBLE")
         environment = {name: v for name, v in os.environ.items() if name not in kept}
