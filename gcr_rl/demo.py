@@ -13,8 +13,8 @@ METHODS = ("ddqn", "gcr-hard")
 FOLDER = Path("runs/demo")
 # Less than the presets' budget, network and updates, and the same for both: two cores, minutes.
 OPTIONS = [
-    "RotMirrorGrid", "--steps", "12000", "--seeds", "4", "--network.hidden", "128", "128",
-    "--loop.updates", "1", "--exploration.fraction", "0.5", "--evaluation.every", "1000",
+    "RotMirrorGrid", "--steps", "20000", "--seeds", "4", "--network.hidden", "128", "128",
+    "--loop.updates", "1", "--exploration.fraction", "0.3", "--evaluation.every", "1000",
 ]  # fmt: skip
 
 
