@@ -19,16 +19,11 @@ import numpy as np
 from gcr_rl.bench.store import Store
 from gcr_rl.evaluation import metrics, statistics
 from gcr_rl.report.summary import task_facts
-from gcr_rl.training.run_folder import read_json
+from gcr_rl.training.run_folder import read_json, read_rows
 from gcr_rl.training.summary import curve_of
 
 MARGIN = 0.05
 CONFIDENCE = 0.95
-
-
-def rows_of(folder):
-    """The rows of evaluation.jsonl."""
-    return [json.loads(line) for line in (folder / "evaluation.jsonl").read_text().splitlines()]
 
 
 def late(rows, seeds, name):
@@ -44,7 +39,7 @@ def figures(folder, label, commit):
     """One row: what was run, and what came out of it, seed by seed."""
     config = read_json(folder / "config.json", "run")
     provenance = read_json(folder / "provenance.json", "run")
-    rows, seeds = rows_of(folder), config["seeds"]
+    rows, seeds = read_rows(folder / "evaluation.jsonl"), config["seeds"]
     curve = curve_of(rows, seeds)
     budget = min(config["steps"], int(curve.steps[-1]))
     facts = task_facts(config["task"], config["env"])

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from command import gcr
 
 from gcr_rl import cli
 from gcr_rl.presets import preset
@@ -18,17 +19,6 @@ SMALL = [
     "--evaluation.every", "100", "--evaluation.episodes", "2", "--run.log-every", "100",
     "--run.checkpoint-every", "100",
 ]  # fmt: skip
-
-
-def gcr(capsys, *words):
-    """Exit code, standard output and standard error of one command."""
-    code = 0
-    try:
-        cli.main(list(words))
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture(scope="module")

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import optax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree, UInt32
 
 from gcr_rl.agents.contrast import Contrastive
@@ -138,6 +139,14 @@ class Objective:
             return self.contrastive.init(params, key)
         return params if self.latent is None else self.latent.init(params, key)
 
+    def moved(self, params: PyTree, change: PyTree, clock: Array | int) -> PyTree:
+        """The parameters after the optimiser's change; a latent bank is kept near its manifold."""
+        latent = self.latent
+        if latent is None:
+            return optax.apply_updates(params, change)
+        change = latent.restrained(change, self.config.optimiser.learning_rate)
+        return latent.retracted(optax.apply_updates(params, change), jnp.asarray(clock))
+
     def network(self, params: PyTree) -> QNetwork:
         """The network with these parameters."""
         return eqx.combine(network_of(params), self.static)
@@ -158,22 +167,12 @@ class Objective:
         words: UInt32[Array, " words"] | None,
         clock: Array,
         level: int,
-    ) -> tuple[Float[Array, ""], Metrics]:
-        """The total objective of a batch, and its parts for the log."""
-        total, (metrics, _) = self.weighted_loss(params, known, segments, words, clock, level, None)
-        return total, metrics
-
-    def weighted_loss(
-        self,
-        params: PyTree,
-        known: Known,
-        segments: Segment,
-        words: UInt32[Array, " words"] | None,
-        clock: Array,
-        level: int,
-        weight: Float[Array, " batch"] | None,
+        weight: Float[Array, " batch"] | None = None,
     ) -> tuple[Float[Array, ""], tuple[Metrics, Float[Array, " batch"]]]:
-        """The same with an importance weight for each segment; and the size of each error."""
+        """The total objective of a batch, its parts for the log, and the size of each error.
+
+        ``weight`` is the importance of each segment; without it all count alike.
+        """
         first = jax.tree.map(lambda leaf: leaf[:, 0], segments.steps)
         dice = self.dice(words, first.action.shape[0])
         params = shaken(params, dice.online)

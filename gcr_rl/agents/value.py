@@ -168,15 +168,11 @@ def make_value_agent(
         level: int = NOTHING,
         weight: Float[Array, " batch"] | None = None,
     ) -> tuple[AgentState, Metrics, Float[Array, " batch"]]:
-        (_, (metrics, error)), gradient = jax.value_and_grad(objective.weighted_loss, has_aux=True)(
+        (_, (metrics, error)), gradient = jax.value_and_grad(objective.loss, has_aux=True)(
             state.params, state.known, segments, words, clock, level, weight
         )
         change, optimiser_state = optimiser.update(gradient, state.optimiser, state.params)
-        if objective.latent is not None:
-            change = objective.latent.restrained(change, config.optimiser.learning_rate)
-        params = optax.apply_updates(state.params, change)
-        if objective.latent is not None:
-            params = objective.latent.retracted(params, jnp.asarray(clock))
+        params = objective.moved(state.params, change, clock)
         updates = state.updates + 1
         target = move_target(params, state.target, updates, value.target_period, value.target_rate)
         metrics["grad_norm"] = optax.global_norm(gradient)

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from batches import batch_of
 
 from gcr_rl import envs
 from gcr_rl.agents import make_value_agent
@@ -81,19 +82,6 @@ def test_each_part_alone_and_all_together_find_the_exact_values(part):
 def small_agent(**overrides):
     config = Config("mine").replace({"network.hidden": (16,), "optimiser.clip_norm": 0.0})
     return make_value_agent(config.replace(overrides), ObservationSpec((4,), "float32"), 3)
-
-
-def batch_of(key, size=16, length=1):
-    keys = jax.random.split(key, 4)
-    steps = Transition(
-        observation=jax.random.normal(keys[0], (size, length, 4)),
-        action=jax.random.randint(keys[1], (size, length), 0, 3),
-        reward=jax.random.normal(keys[2], (size, length)),
-        next_observation=jax.random.normal(keys[3], (size, length, 4)),
-        terminated=jnp.zeros((size, length), bool).at[0].set(True),
-        truncated=jnp.zeros((size, length), bool),
-    )
-    return Segment(steps, jnp.ones((size, length), bool))
 
 
 @pytest.mark.parametrize("atoms", [0, 21])

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from batches import batch_of
 
 from gcr_rl.agents import make_value_agent
 from gcr_rl.agents.optimiser import make_optimiser, move_target, total_updates
@@ -19,19 +20,6 @@ SPEC = ObservationSpec((4,), "float32")
 
 def agent_for(**overrides):
     return make_value_agent(Config("CartPole").replace(overrides), SPEC, 3)
-
-
-def batch_of(key, size=16, length=1):
-    keys = jax.random.split(key, 4)
-    steps = Transition(
-        observation=jax.random.normal(keys[0], (size, length, 4)),
-        action=jax.random.randint(keys[1], (size, length), 0, 3),
-        reward=jax.random.normal(keys[2], (size, length)),
-        next_observation=jax.random.normal(keys[3], (size, length, 4)),
-        terminated=jnp.zeros((size, length), bool).at[0].set(True),
-        truncated=jnp.zeros((size, length), bool),
-    )
-    return Segment(steps, jnp.ones((size, length), bool))
 
 
 @pytest.mark.parametrize("double", [True, False])

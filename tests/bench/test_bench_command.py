@@ -5,8 +5,8 @@ import re
 import sys
 
 import pytest
+from command import gcr
 
-from gcr_rl import cli
 from gcr_rl.bench import Job, engine
 from gcr_rl.bench.display import Screen, duration
 from gcr_rl.presets import preset
@@ -26,16 +26,6 @@ evaluation.episodes = 2
 run.log_every = 100
 run.checkpoint_every = 100
 """
-
-
-def gcr(capsys, *words):
-    code = 0
-    try:
-        cli.main([str(word) for word in words])
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
 
 
 @pytest.fixture

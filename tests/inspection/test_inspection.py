@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from command import gcr
 from hypothesis import given
 from hypothesis import strategies as st
+from planted import SETTINGS
 
-from gcr_rl import cli
 from gcr_rl.agents.noise import Noise
 from gcr_rl.envs.dihedral import MOVES
 from gcr_rl.inspection import inspect_run
@@ -34,19 +35,6 @@ from gcr_rl.presets import preset
 from gcr_rl.training import load, train
 from gcr_rl.training.progress import Silent
 
-SETTINGS = {
-    "steps": 2_000,
-    "seeds": (0, 1),
-    "network.hidden": (16, 16),
-    "order.horizons": (4,),
-    "replay.batch_size": 16,
-    "replay.learning_starts": 250,
-    "evaluation.every": 1_000,
-    "evaluation.episodes": 2,
-    "run.log_every": 500,
-    "run.checkpoint_every": 500,
-    "run.keep": 10,
-}
 # Left before the first update, which then need not be compiled: an unfinished run.
 UNTRAINED = SETTINGS | {"seeds": (3,), "evaluation.every": 500, "replay.learning_starts": 1_000}
 
@@ -72,21 +60,11 @@ def found(runs):
     return inspect_run(runs / "gcr", seed=1)
 
 
-def gcr(capsys, *words):
-    code = 0
-    try:
-        cli.main([str(word) for word in words])
-    except SystemExit as stop:
-        code = stop.code or 0
-    captured = capsys.readouterr()
-    return code, captured.out, captured.err
-
-
 def logged_loss(snapshot, segments):
     """What an update on these segments would log."""
     state = snapshot.agent_state
     loss = jax.jit(snapshot.agent.objective.loss, static_argnums=5)
-    return loss(state.params, state.known, segments, None, jnp.int32(0), snapshot.level)[1]
+    return loss(state.params, state.known, segments, None, jnp.int32(0), snapshot.level)[1][0]
 
 
 def test_group_order_and_values_of_a_seed_are_found(found):

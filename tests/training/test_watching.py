@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from planted import SETTINGS
 
 from gcr_rl.errors import InputError
 from gcr_rl.presets import preset
@@ -14,20 +15,6 @@ from gcr_rl.training import checkpoint, load, resume, train, watching
 from gcr_rl.training.run_folder import WALL_CLOCK_FIELDS, read_rows, read_summary
 from gcr_rl.training.runner import build_program
 from gcr_rl.training.watching import Watch
-
-SETTINGS = {
-    "steps": 2_000,
-    "seeds": (0, 1),
-    "network.hidden": (16, 16),
-    "order.horizons": (4,),
-    "replay.batch_size": 16,
-    "replay.learning_starts": 250,
-    "evaluation.every": 1_000,
-    "evaluation.episodes": 2,
-    "run.log_every": 500,
-    "run.checkpoint_every": 500,
-    "run.keep": 10,
-}
 
 
 @pytest.fixture(scope="module")
