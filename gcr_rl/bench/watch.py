@@ -132,13 +132,17 @@ def watch(place: str, *, store: Path, interval: float = 2.0, once: bool = False)
     views = _views(place, store)
     if console.is_terminal and not once:
         quiet_since = time.monotonic()
-        with Live(draw(views), console=console, auto_refresh=False, screen=True) as live:
+        live = Live(draw(views), console=console, auto_refresh=False, screen=True)
+        try:  # not `with`: an interruption of the first picture would leave the terminal as it is
+            live.start(refresh=True)
             while _at_work(views) or time.monotonic() - quiet_since < _patience(place, store):
                 if _at_work(views):
                     quiet_since = time.monotonic()
                 time.sleep(interval)
                 views = _views(place, store)
                 live.update(draw(views), refresh=True)
+        finally:
+            live.stop()
     console.print(draw(views))
 
 

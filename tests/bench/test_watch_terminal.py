@@ -1,6 +1,7 @@
 """`gcr watch` on a real terminal while a run trains: drawn, refreshed, resized, left clean."""
 
 import fcntl
+import io
 import os
 import pty
 import re
@@ -12,6 +13,7 @@ import threading
 
 import pytest
 
+from gcr_rl.bench.watch import watch
 from gcr_rl.presets import preset
 from gcr_rl.training import train
 
@@ -153,3 +155,29 @@ def test_an_interruption_leaves_the_terminal_clean(run):
     modes = termios.tcgetattr(terminal.master)
     assert terminal.end() == 130
     assert lines_of(assert_left_clean(terminal, modes))[-2:] == ["gcr: interrupted", ""]
+
+
+class Interrupted(io.StringIO):
+    """A terminal at which Ctrl-C is pressed while the first picture is on its way."""
+
+    pressed = False
+
+    def isatty(self):
+        return True
+
+    def flush(self):
+        if "training" in self.getvalue() and not self.pressed:
+            self.pressed = True
+            raise KeyboardInterrupt
+
+
+def test_an_interruption_of_the_first_picture_leaves_the_terminal_clean(run, monkeypatch):
+    folder, _ = run
+    terminal = Interrupted()
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.setattr(sys, "stdout", terminal)
+    with pytest.raises(KeyboardInterrupt):
+        watch(str(folder), store=folder.parent)
+    for begin, end in (OWN_SCREEN, NO_CURSOR):
+        last = terminal.getvalue().rindex(end.decode())
+        assert terminal.getvalue().rindex(begin.decode()) < last
