@@ -28,6 +28,7 @@ from gcr_rl.symmetry import (
 )
 from gcr_rl.symmetry.enforcement import groups_in_force
 from gcr_rl.symmetry.folding import make_fold
+from gcr_rl.symmetry.padding import padded_size
 from gcr_rl.symmetry.quotient import QFunction
 
 NOTHING = 1
@@ -66,7 +67,7 @@ def level_of(group: PyTree, least: int = 2) -> int:
     if not jax.tree.leaves(group):
         return NOTHING
     largest = int(np.asarray(group.valid).sum(axis=-1).max())
-    return NOTHING if largest <= 1 else max(least, 1 << (largest - 1).bit_length())
+    return NOTHING if largest <= 1 else max(least, padded_size(largest))
 
 
 def least_level(vocabulary: Vocabulary | None, how: Enforcement) -> int:

@@ -40,6 +40,7 @@ from gcr_rl.errors import InputError
 from gcr_rl.symmetry.certificate import CertificateSettings
 from gcr_rl.symmetry.discovery import discover
 from gcr_rl.symmetry.group import Group, bucket_level, generate
+from gcr_rl.symmetry.padding import padded_size
 from gcr_rl.symmetry.quotient import QFunction, Wrapper, bucketed, quotient
 from gcr_rl.symmetry.sample import LONG_LIST, Evidence
 from gcr_rl.symmetry.sorting import SortingGroup, sorting_group, sorting_quotient
@@ -157,7 +158,7 @@ def latest_rows(
     number = min(int(size), max(count, 1))
     rows = ring.action.shape[0 if seed is None else 1]
     # A gather on a device is compiled for each length: few of them, and the rest cut off here.
-    padded = 1 << max(number - 1, 0).bit_length()
+    padded = padded_size(number)
     order = (int(cursor) - padded + np.arange(padded)) % rows
     place: Any = order if seed is None else (seed, order)
     return jax.tree.map(lambda leaf: np.asarray(leaf[place])[padded - number :], ring)
@@ -196,7 +197,7 @@ def _batched(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
 def _decoded(decode: Callable[[Any], Any], stored: Any) -> np.ndarray:
     """Every stored observation; padded to a power of two, so that few lengths are compiled."""
     count = len(jax.tree.leaves(stored)[0])
-    places = np.minimum(np.arange(1 << (count - 1).bit_length()), count - 1)
+    places = np.minimum(np.arange(padded_size(count)), count - 1)
     return np.asarray(_batched(decode)(jax.tree.map(lambda leaf: leaf[places], stored)))[:count]
 
 

@@ -17,6 +17,7 @@ from gcr_rl.errors import InputError
 from gcr_rl.symmetry import tables
 from gcr_rl.symmetry.folding import Fold, make_fold
 from gcr_rl.symmetry.operators import check_permutations
+from gcr_rl.symmetry.padding import padded_size
 from gcr_rl.symmetry.transforms import FunctionBank, TransformList, block_gather
 from gcr_rl.symmetry.vocabulary import (
     Signed,
@@ -115,7 +116,7 @@ def generate(
     table = [check_permutations(row[None], f"certified[{g}]")[0] for g, row in rows.items()]
     pairs = list(zip(_elements(vocabulary, keys), table, strict=True))
     found = _close(vocabulary, pairs, num_actions, limit)
-    size = capacity or 1 << (len(found) - 1).bit_length()
+    size = capacity or padded_size(len(found))
     if size < len(found):
         raise InputError("capacity", size, f"at least the group's order, {len(found)}")
     return _pack(vocabulary, found, size)

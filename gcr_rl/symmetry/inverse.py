@@ -17,6 +17,8 @@ import optax
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int, PRNGKeyArray, Shaped
 
+from gcr_rl.symmetry.padding import padded_size
+
 MAX_WINDOWS = 8
 """Changed cells that are read; more of them are thinned out evenly."""
 
@@ -96,7 +98,7 @@ def _changed_places(
     """Up to MAX_WINDOWS changed cells per row, evenly thinned; few windows where few changed."""
     total = changed.sum(axis=1)
     most = min(int(total.max(initial=1)), MAX_WINDOWS)
-    size = 1 << (most - 1).bit_length() if most > 1 else 1
+    size = padded_size(most)
     first = np.cumsum(total) - total
     step = np.maximum(total, size)[:, None] / size
     pick = (np.arange(size) * step).astype(int)
@@ -131,7 +133,7 @@ def fit(
 ) -> Head:
     """min over heads of the mean cross-entropy of a, by Adam on minibatches of 128."""
     count = len(action)
-    size = max(2048, 1 << (count - 1).bit_length())  # few shapes, few compilations
+    size = max(2048, padded_size(count))
     pad = np.arange(size) % count
     content, mask = jnp.asarray(windows.content[pad]), jnp.asarray(windows.mask[pad])
     target = jnp.asarray(action[pad], jnp.int32)
