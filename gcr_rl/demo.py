@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from gcr_rl.bench.cores import keep_to, shares_of_cores
+
 METHODS = ("ddqn", "gcr-hard")
 FOLDER = Path("runs/demo")
 # Less than the presets' budget, network and updates, and the same for both: two cores, minutes.
@@ -36,6 +38,8 @@ def main() -> int:
     # Two bars would draw over each other: lines of progress instead.
     environment = {**os.environ, "TTY_COMPATIBLE": "0"}
     processes = [subprocess.Popen(command, env=environment) for command in commands]
+    for process, cores in zip(processes, shares_of_cores(len(processes)), strict=True):
+        keep_to(process.pid, cores)
     try:
         failed = [code for process in processes if (code := process.wait())]
     except KeyboardInterrupt:

@@ -9,10 +9,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from gcr_rl.bench.cores import keep_to, shares_of_cores
 from gcr_rl.bench.engine import PATIENCE, CommandOf, Display
 from gcr_rl.bench.job import Job
 from gcr_rl.bench.store import Store
@@ -33,7 +34,8 @@ def run_in_processes(
     for job in jobs:
         crew.queue.put(job)
     threads = [
-        threading.Thread(target=crew.serve, daemon=True) for _ in range(min(count, len(jobs)))
+        threading.Thread(target=crew.serve, args=(cores,), daemon=True)
+        for cores in shares_of_cores(min(count, len(jobs)))
     ]
     try:
         for thread in threads:
@@ -66,7 +68,7 @@ class _Crew:
     workers: "set[Worker]" = field(default_factory=set)
     errors: list[BaseException] = field(default_factory=list)
 
-    def serve(self) -> None:
+    def serve(self, cores: Collection[int]) -> None:
         """One thread: hand jobs to a worker of its own until there are none."""
         worker: Worker | None = None
         try:
@@ -75,7 +77,7 @@ class _Crew:
                     job = self.queue.get_nowait()
                 except queue.Empty:
                     return
-                worker = worker or self.hire()
+                worker = worker or self.hire(cores)
                 if not self.give(worker, job):
                     worker.kill()
                     worker = None
@@ -85,9 +87,10 @@ class _Crew:
             if worker is not None:
                 worker.dismiss()
 
-    def hire(self) -> "Worker":
-        """A new worker process."""
+    def hire(self, cores: Collection[int]) -> "Worker":
+        """A new worker process, on these cores if any are named."""
         worker = Worker(self.store)
+        keep_to(worker.pid, cores)
         self.workers.add(worker)
         return worker
 
@@ -132,6 +135,11 @@ class Worker:
             env=environment, text=True,
             start_new_session=True,  # Ctrl-C reaches it through us alone
         )  # fmt: skip
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
 
     def run(self, job: Job, command: str, display: Display) -> dict[str, Any]:
         """The answer to one job; progress goes to the display."""
