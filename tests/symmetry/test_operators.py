@@ -85,6 +85,26 @@ def test_polar_equals_scipy_and_newton_schulz_near_the_manifold():
     assert orthogonality_defect(newton_schulz(near)) < 0.1 * orthogonality_defect(near)
 
 
+def test_polar_never_gives_up_on_matrices_that_are_orthogonal_to_rounding():
+    """LAPACK's divide and conquer does so on about one in a hundred of these."""
+    draw = np.random.default_rng(5)
+    exact, _ = np.linalg.qr(draw.normal(size=(200, 128, 128)))
+    near = (exact + 1e-6 * draw.normal(size=exact.shape)).astype(np.float32)
+    np.testing.assert_allclose(jax.jit(jax.vmap(polar))(near), exact, atol=2e-5)
+
+
+def test_polar_takes_over_where_the_decomposition_gives_up(monkeypatch):
+    exact = np.linalg.qr(np.random.default_rng(1).normal(size=(3, 48, 48)))[0].astype(np.float32)
+
+    def gives_up(matrix):
+        return (jnp.full_like(matrix, jnp.nan),) * 3
+
+    monkeypatch.setattr(jnp.linalg, "svd", gives_up)
+    for scale in (1.0, 1e-3, 40.0):
+        np.testing.assert_allclose(jax.vmap(polar)(scale * exact), exact, atol=1e-5)
+    assert np.isfinite(polar(jnp.zeros((4, 4)))).all()
+
+
 def test_polar_gradient_is_finite_at_orthogonal_and_singular_matrices():
     weights = jax.random.normal(jax.random.key(1), (4, 4))
     gradient = jax.grad(lambda a: jnp.sum(weights * polar(a)))
