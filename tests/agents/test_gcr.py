@@ -196,9 +196,8 @@ def test_the_soft_route_pulls_the_network_towards_equivariance():
     assert np.mean(losses[-10:]) < 0.5 * np.mean(losses[:10])
 
 
-@pytest.mark.parametrize(
-    "method", [pytest.param("paper-hard", marks=pytest.mark.slow), "paper-no-relabel"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["paper-hard", "paper-no-relabel"])
 def test_the_papers_letter_runs_for_several_seeds_at_once(method):
     agent = agent_for(method)
     states = jax.vmap(agent.init)(jax.random.split(jax.random.key(0), 2))

@@ -85,6 +85,7 @@ def test_polar_equals_scipy_and_newton_schulz_near_the_manifold():
     assert orthogonality_defect(newton_schulz(near)) < 0.1 * orthogonality_defect(near)
 
 
+@pytest.mark.slow
 def test_polar_never_gives_up_on_matrices_that_are_orthogonal_to_rounding():
     """LAPACK's divide and conquer does so on about one in a hundred of these."""
     draw = np.random.default_rng(5)
