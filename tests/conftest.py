@@ -11,12 +11,6 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 from hypothesis import HealthCheck, settings
 
-from gcr_rl.bench.cores import keep_to, shares_of_cores
-
-if worker := os.environ.get("PYTEST_XDIST_WORKER"):  # gw0, gw1, ...: each on cores of its own
-    shares = shares_of_cores(int(os.environ["PYTEST_XDIST_WORKER_COUNT"]))
-    keep_to(0, shares[int(worker.removeprefix("gw"))])
-
 # The same examples every time: what fails here fails for whoever looks into it.
 settings.register_profile(
     "default",
