@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gcr_rl.bench.cores import keep_to, shares_of_cores
+from gcr_rl.cores import keep_to, shares_of_cores
 
 METHODS = ("ddqn", "gcr-hard")
 FOLDER = Path("runs/demo")
