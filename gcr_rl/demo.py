@@ -9,8 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gcr_rl.cores import keep_to, shares_of_cores
-
 METHODS = ("ddqn", "gcr-hard")
 FOLDER = Path("runs/demo")
 # Less than the presets' budget, network and updates, and the same for both: two cores, minutes.
@@ -38,8 +36,6 @@ def main() -> int:
     # Two bars would draw over each other: lines of progress instead.
     environment = {**os.environ, "TTY_COMPATIBLE": "0"}
     processes = [subprocess.Popen(command, env=environment) for command in commands]
-    for process, cores in zip(processes, shares_of_cores(len(processes)), strict=True):
-        keep_to(process.pid, cores)
     try:
         failed = [code for process in processes if (code := process.wait())]
     except KeyboardInterrupt:

@@ -13,10 +13,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import IO, Any
 
+from gcr_rl.bench.cores import keep_to, shares_of_cores
 from gcr_rl.bench.engine import PATIENCE, CommandOf, Display
 from gcr_rl.bench.job import Job
 from gcr_rl.bench.store import Store
-from gcr_rl.cores import keep_to, shares_of_cores
 
 GRACE = 120.0
 """Seconds that workers get to write their checkpoints after a request to stop."""

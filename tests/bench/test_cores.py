@@ -8,11 +8,10 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from gcr_rl import cores
-from gcr_rl.bench import processes
+from gcr_rl.bench import cores, processes
+from gcr_rl.bench.cores import keep_to, shares_of_cores
 from gcr_rl.bench.processes import run_in_processes
 from gcr_rl.bench.store import Store
-from gcr_rl.cores import keep_to, shares_of_cores
 
 pytestmark = pytest.mark.skipif(
     not hasattr(os, "sched_getaffinity"), reason="cores cannot be chosen on this system"
