@@ -22,6 +22,9 @@ from gcr_rl.symmetry.vocabulary import (
 )
 
 PASSED, SILENT, CONTRADICTED = 1, 0, -1
+FEW = 5
+"""What an exchange of blocks must have seen of its own to be judged with others: readings of
+every action, comparisons of actions that it relabels."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,14 @@ class Scores(NamedTuple):
     """The group an image falls into (its relabelled action), where images change groups."""
 
 
+class Exchanges(NamedTuple):
+    """What transforms that exchange two blocks of an observation have in common."""
+
+    blocks: Int[np.ndarray, "k 2"]
+    relabelled: Bool[np.ndarray, "k n"]
+    """Transitions whose action the transform relabels."""
+
+
 class Verdict(NamedTuple):
     """What a part of the certificate says of every transform."""
 
@@ -128,6 +139,7 @@ def judge(
     moved: Bool[np.ndarray, "k n"],
     cluster: Int[np.ndarray, " n"],
     settings: CertificateSettings,
+    exchanges: Exchanges | None = None,
 ) -> Verdict:
     """Differences image - original, per group, with standard errors over episodes.
 
@@ -135,18 +147,23 @@ def judge(
     into a group and the originals of that group: noise that belongs to one action must stay
     with it. A transform passes if in every group mean - z·se - 2 CLIP/n >= -tolerance, and is
     contradicted if in some group mean + z·se < -tolerance.
+
+    Exchanges that link the same blocks stand or fall together, since their products are
+    exchanges of those blocks as well: those that are neither contradicted nor in doubt also
+    pass if they do so taken together, each with comparisons enough for one group, ``FEW`` of
+    them of actions that it relabels, and a mean of at least -tolerance in all groups.
     """
     count = len(moved)
     result = silence(count)
     if not scores.fits:
         return result
-    least = scores.min_count or settings.min_count
+    least, clean = scores.min_count or settings.min_count, np.zeros(count, bool)
     for k in range(count):
-        bounds = _bounds(scores, k, moved[k], cluster, settings.z, least)
-        number = np.array([b[0] for b in bounds])
-        lower, middle, upper = (np.array([b[i] for b in bounds]) for i in (1, 2, 3))
+        number, lower, middle, upper = _bounds(
+            scores, np.array([k]), moved, cluster, settings.z, least
+        )
         result.covered[k] = number.sum()
-        enough = number >= least
+        enough, clean[k] = number >= least, not (middle < -settings.tolerance).any()
         result.doubt[k] = ((number >= 3) & (upper < -settings.tolerance)).any()
         if enough.any():
             hardly = (2 * middle - upper)[enough]  # the lower bound before caution
@@ -156,7 +173,33 @@ def judge(
             result.verdict[k] = CONTRADICTED
         elif enough.all() and (lower >= -settings.tolerance).all():
             result.verdict[k] = PASSED
+    if exchanges is not None:
+        clean &= (result.verdict != CONTRADICTED) & ~result.doubt & (result.covered >= least)
+        compared = moved & ~np.isnan(scores.images - scores.identity)
+        clean &= (compared & exchanges.relabelled).sum(axis=1) >= FEW
+        for members in linked(exchanges.blocks, np.flatnonzero(clean)):
+            number, lower, _, _ = _bounds(scores, members, moved, cluster, settings.z, least)
+            if (number >= least).all() and (lower >= -settings.tolerance).all():
+                result.verdict[members] = PASSED
+                result.bound[members] = np.fmax(result.bound[members], lower.min())
     return result
+
+
+def linked(
+    swaps: Int[np.ndarray, "k 2"], members: Int[np.ndarray, " m"]
+) -> list[Int[np.ndarray, " part"]]:
+    """The exchanges asked for, put together where a chain of them shares blocks."""
+    parts: list[tuple[set[int], list[int]]] = []
+    for member in members.tolist():
+        blocks, mine = set(swaps[member].tolist()), [member]
+        apart = []
+        for known, others in parts:
+            if known & blocks:
+                blocks, mine = blocks | known, others + mine
+            else:
+                apart.append((known, others))
+        parts = [*apart, (blocks, mine)]
+    return [np.array(mine) for _, mine in parts]
 
 
 def silence(count: int) -> Verdict:
@@ -186,39 +229,51 @@ Bound = tuple[int, float, float, float]
 """(n, lower bound, mean, upper bound)."""
 
 
+class Bounds(NamedTuple):
+    """The same of several groups."""
+
+    number: Int[np.ndarray, " groups"]
+    lower: Float[np.ndarray, " groups"]
+    mean: Float[np.ndarray, " groups"]
+    upper: Float[np.ndarray, " groups"]
+
+
 def _bounds(
     scores: Scores,
-    k: int,
-    moved: Bool[np.ndarray, " n"],
+    chosen: Int[np.ndarray, " m"],
+    moved: Bool[np.ndarray, "k n"],
     cluster: Int[np.ndarray, " n"],
     z: float,
     least: int,
-) -> list[Bound]:
-    """The bounds of all groups of one transform, paired ones first."""
-    difference = scores.images[k] - scores.identity
+) -> Bounds:
+    """The bounds of all groups of the chosen transforms taken together, paired ones first."""
+    images = scores.images[chosen]
+    difference = images - scores.identity
     present = np.unique(scores.group[scores.group >= 0])
-    known = moved & ~np.isnan(difference)
+    known = moved[chosen] & ~np.isnan(difference)
+    episode = np.broadcast_to(cluster, known.shape)
     caution = 0.0 if scores.invariant else 2 * CLIP
     found = []
     for g in present:
         mine = known & (scores.group == g)
-        found.append(_bound(difference[mine], cluster[mine], z, caution, least))
-    if scores.target is None:
-        return found
+        found.append(_bound(difference[mine], episode[mine], z, caution, least))
     own = ~np.isnan(scores.identity)
-    for g in present:
-        images, originals = known & (scores.target[k] == g), own & (scores.group == g)
-        if not images.any() or not originals.any():
+    for g in present if scores.target is not None else ():
+        assert scores.target is not None
+        landed, originals = known & (scores.target[chosen] == g), own & (scores.group == g)
+        if not landed.any() or not originals.any():
             continue
         usual = scores.identity[originals]
         number, lower, mean, upper = _bound(
-            scores.images[k][images] - usual.mean(), cluster[images], z, caution, least
+            images[landed] - usual.mean(), episode[landed], z, caution, least
         )
         # the error of the usual score is added in quadrature to that of the images
         _, _, _, reach = _bound(usual - usual.mean(), cluster[originals], z, 0.0, least)
         wider = float(np.hypot(upper - mean, reach)) - (upper - mean)
         found.append((number, lower - wider, mean, upper + wider))
-    return found
+    columns = zip(*found, strict=True) if found else ([], [], [], [])
+    number, lower, mean, upper = (np.array(column) for column in columns)
+    return Bounds(number, lower, mean, upper)
 
 
 def _bound(

@@ -208,4 +208,5 @@ def neighbour_order(vocabulary: Vocabulary, element: int) -> Int[np.ndarray, "9"
 def _block_rows(
     transforms: BlockGather, observations: Shaped[np.ndarray, "n ..."]
 ) -> Shaped[np.ndarray, "n blocks width"]:
-    return observations.reshape(len(observations), -1)[:, _block_places(transforms.layout)]
+    places = _block_places(transforms.layout)
+    return observations.reshape(len(observations), -1).take(places, axis=1)

@@ -14,14 +14,17 @@ from gcr_rl.errors import InputError
 from gcr_rl.symmetry import inverse, lookup
 from gcr_rl.symmetry.certificate import (
     CONTRADICTED,
+    FEW,
     PASSED,
     SILENT,
     CertificateSettings,
+    Exchanges,
     Scores,
     Verdict,
     combine,
     consistent,
     judge,
+    linked,
     near_share,
     support_verdict,
 )
@@ -132,13 +135,13 @@ def discover(
     alive = alive[verdict[1, alive] == PASSED]
     if len(alive):
         scores = forward_scores(sample, alive, relabel[alive], settings)
-        judged = _judged(scores, sample, alive, settings)
+        judged = _judged(scores, sample, alive, relabel, settings)
         verdict[2, alive], statistic[2, alive] = judged.verdict, judged.bound
         alive = alive[judged.verdict == PASSED]
     doubtful = alive[:0]
     if len(alive):
         scores = reward_scores(sample, alive, relabel[alive], settings)
-        judged = _judged_rewards(scores, sample, alive, settings)
+        judged = _judged_rewards(scores, sample, alive, relabel, settings)
         verdict[3, alive], statistic[3, alive] = judged.verdict, judged.bound
         doubtful = alive[judged.doubt]
     events = int((sample.kind > 0).sum())
@@ -330,7 +333,11 @@ def agreements(
     elements: Int[np.ndarray, " k"],
     settings: CertificateSettings,
 ) -> tuple[Int[np.ndarray, " g"], Float[np.ndarray, " g"]]:
-    """Agreement: the worst action's Wilson bound, relative to the identity's own agreement."""
+    """Agreement: the worst action's Wilson bound, relative to the identity's own agreement.
+
+    Exchanges that link the same blocks are also counted together, as in :func:`judge`, if each
+    of them has a few readings of every action and enough of these agree.
+    """
     own = sample.vocabulary.identity
     size = sample.vocabulary.size
     hits, trials = agreement(counts, relabel, classes)
@@ -351,6 +358,16 @@ def agreements(
             verdict[g] = PASSED
         elif (high < settings.agreement).any():
             verdict[g] = CONTRADICTED
+    if sample.vocabulary.swaps is not None:
+        mine = elements[(verdict[elements] == SILENT) | (verdict[elements] == PASSED)]
+        share = hits[mine][:, active] / np.maximum(trials[mine][:, active], 1)
+        fair = (trials[mine][:, active] >= FEW) & (share >= settings.agreement * base[active])
+        swaps = np.asarray(sample.vocabulary.swaps)
+        for members in linked(swaps, mine[fair.all(axis=1)]):
+            together, number = hits[members].sum(axis=0)[active], trials[members].sum(axis=0)[active]
+            low = float((wilson(together, number, settings.z)[0] / base[active]).min())
+            if (number >= settings.min_count).all() and low >= settings.agreement:
+                verdict[members], statistic[members] = PASSED, np.fmax(statistic[members], low)
     verdict[own] = PASSED
     return verdict, statistic
 
@@ -359,20 +376,26 @@ def _judged(
     scores: list[Scores],
     sample: Sample,
     elements: Int[np.ndarray, " k"],
+    relabel: Int[np.ndarray, "g actions"],
     settings: CertificateSettings,
 ) -> Verdict:
     moved = np.stack([sample.moved(g) for g in elements])
-    return combine([judge(one, moved, sample.cluster, settings) for one in scores])
+    swaps, exchanges = sample.vocabulary.swaps, None
+    if swaps is not None:
+        relabelled = relabel[elements][:, sample.action] != sample.action
+        exchanges = Exchanges(np.asarray(swaps)[elements], relabelled)
+    return combine([judge(one, moved, sample.cluster, settings, exchanges) for one in scores])
 
 
 def _judged_rewards(
     scores: list[Scores],
     sample: Sample,
     elements: Int[np.ndarray, " k"],
+    relabel: Int[np.ndarray, "g actions"],
     settings: CertificateSettings,
 ) -> Verdict:
     """As ``_judged``; silent while events are missing: constant rewards prove nothing."""
-    judged = _judged(scores, sample, elements, settings)
+    judged = _judged(scores, sample, elements, relabel, settings)
     if (sample.kind > 0).sum() >= settings.min_events:
         return judged
     return judged._replace(verdict=np.minimum(judged.verdict, SILENT))
