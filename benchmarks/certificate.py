@@ -123,6 +123,15 @@ def task_cases(seeds: int) -> list[Case]:
         role = "RotMirrorGrid, slip" if share > TOLERATED else "near-symmetry: slip"
         return Case(f"{role} {share}", sample, grid, 4, {}, (*lengths, 6000), seeds)
 
+    buttons = random_play("ButtonPermutation", 20_000)
+    others = {g: row for g, row in swaps.items() if row[-1] == len(row) - 1}
+
+    def odd_button(seed: int) -> Evidence:
+        """The last button costs twice as much when it is wrong."""
+        evidence = buttons(seed)
+        dear = (evidence.action == 5) & (evidence.reward < 0)
+        return evidence._replace(reward=np.where(dear, 2 * evidence.reward, evidence.reward))
+
     play_grid = random_play("RotMirrorGrid", 3000)
     return [
         Case("RotMirrorGrid", play_grid, grid, 4, turned, lengths, seeds),
@@ -130,8 +139,10 @@ def task_cases(seeds: int) -> list[Case]:
         *(slipping(share) for share in (0.03, 0.06, 0.15)),
         Case("CartPole", random_play("CartPole", 3000), vocabulary_kinds.sign_flips(4), 2,
              {1: [1, 0]}, lengths[1:], seeds),
-        Case("ButtonPermutation", random_play("ButtonPermutation", 20_000), tiles, 6, swaps,
-             (5000, 10_000, 15_000, 20_000), seeds),
+        Case("ButtonPermutation", buttons, tiles, 6, swaps,
+             (4000, 5000, 6000, 8000, 10_000, 15_000, 20_000), seeds),
+        Case("ButtonPermutation, odd button", odd_button, tiles, 6, others,
+             (4000, 5000, 6000, 8000, 10_000), seeds),
     ]  # fmt: skip
 
 

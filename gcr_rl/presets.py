@@ -142,6 +142,12 @@ for _method in ("rainbow", "gcr-rainbow"):
         "exploration.start": 1.0,
         "exploration.end": 0.05,
     }
+    # Noisy rewards keep the priorities of noisy places high: those of the start are starved.
+    METHOD_PRESETS["NoisyRPSChain", _method] = {
+        "replay.prioritised": False,
+        "exploration.start": 1.0,
+        "exploration.end": 0.1,
+    }
 METHOD_PRESETS["RotMirrorGrid", "gcr-rainbow"]["order.horizons"] = (5, 20)
 for _method in ("gcr-hard", "gcr-soft", "sym-only", "logic-only", "no-relabel"):
     METHOD_PRESETS["RotMirrorGrid", _method] = {"order.horizons": (5, 20)}

@@ -271,9 +271,8 @@ def _bounds(
         _, _, _, reach = _bound(usual - usual.mean(), cluster[originals], z, 0.0, least)
         wider = float(np.hypot(upper - mean, reach)) - (upper - mean)
         found.append((number, lower - wider, mean, upper + wider))
-    columns = zip(*found, strict=True) if found else ([], [], [], [])
-    number, lower, mean, upper = (np.array(column) for column in columns)
-    return Bounds(number, lower, mean, upper)
+    table = np.array(found, float).reshape(-1, 4)
+    return Bounds(table[:, 0].astype(int), table[:, 1], table[:, 2], table[:, 3])
 
 
 def _bound(

@@ -3,7 +3,7 @@
 ``discover`` judges one sample; ``Watch`` (see :mod:`gcr_rl.symmetry.watch`) does so on a schedule.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import jax
@@ -359,17 +359,31 @@ def agreements(
         elif (high < settings.agreement).any():
             verdict[g] = CONTRADICTED
     if sample.vocabulary.swaps is not None:
-        mine = elements[(verdict[elements] == SILENT) | (verdict[elements] == PASSED)]
-        share = hits[mine][:, active] / np.maximum(trials[mine][:, active], 1)
-        fair = (trials[mine][:, active] >= FEW) & (share >= settings.agreement * base[active])
-        swaps = np.asarray(sample.vocabulary.swaps)
-        for members in linked(swaps, mine[fair.all(axis=1)]):
-            together, number = hits[members].sum(axis=0)[active], trials[members].sum(axis=0)[active]
-            low = float((wilson(together, number, settings.z)[0] / base[active]).min())
-            if (number >= settings.min_count).all() and low >= settings.agreement:
-                verdict[members], statistic[members] = PASSED, np.fmax(statistic[members], low)
+        usual, open_ones = base[active], elements[verdict[elements] != CONTRADICTED]
+        tally = hits[:, active], trials[:, active]
+        for members, low in _together(sample, tally, usual, open_ones, settings):
+            verdict[members], statistic[members] = PASSED, np.fmax(statistic[members], low)
     verdict[own] = PASSED
     return verdict, statistic
+
+
+def _together(
+    sample: Sample,
+    tally: tuple[Int[np.ndarray, "g a"], Int[np.ndarray, "g a"]],
+    usual: Float[np.ndarray, " a"],
+    elements: Int[np.ndarray, " k"],
+    settings: CertificateSettings,
+) -> Iterator[tuple[Int[np.ndarray, " part"], float]]:
+    """Linked exchanges that agree when their readings are counted together, and their bound."""
+    hits, trials = tally
+    share = hits[elements] / np.maximum(trials[elements], 1)
+    fair = (trials[elements] >= FEW) & (share >= settings.agreement * usual)
+    for members in linked(np.asarray(sample.vocabulary.swaps), elements[fair.all(axis=1)]):
+        number = trials[members].sum(axis=0)
+        lower, _ = wilson(hits[members].sum(axis=0), number, settings.z)
+        low = float((lower / usual).min())
+        if (number >= settings.min_count).all() and low >= settings.agreement:
+            yield members, low
 
 
 def _judged(

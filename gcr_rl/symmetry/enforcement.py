@@ -51,7 +51,6 @@ from gcr_rl.symmetry.vocabulary import Vocabulary
 from gcr_rl.symmetry.watch import Schedule, Standing, due, update
 from gcr_rl.types import Transition
 
-
 MOST_AT_ONCE = 8
 """Seeds that are judged side by side: each has its window of observations in memory."""
 

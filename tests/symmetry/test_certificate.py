@@ -10,10 +10,12 @@ from gcr_rl.symmetry.certificate import (
     CONTRADICTED,
     PASSED,
     SILENT,
+    Exchanges,
     Scores,
     combine,
     consistent,
     judge,
+    linked,
     near_share,
     support_verdict,
     table_fits,
@@ -50,6 +52,47 @@ def test_an_action_that_was_never_compared_keeps_silent():
     difference, group = np.zeros(400), np.repeat(np.arange(4), 100)
     difference[300:] = np.nan
     assert verdict_of(difference, group).verdict[0] == SILENT
+
+
+def exchanges_judged(images, blocks, relabelled=None):
+    """Transitions of six episodes by turns, in two groups, under exchanges of ``blocks``."""
+    images = np.asarray(images, float)
+    group, cluster = np.arange(images.shape[1]) % 2, np.arange(images.shape[1]) % 6
+    scores = Scores("m", np.zeros(images.shape[1]), images, group, True)
+    touched = np.ones(images.shape, bool) if relabelled is None else relabelled
+    exchanges = Exchanges(np.asarray(blocks), touched)
+    return judge(scores, np.ones(images.shape, bool), cluster, SETTINGS, exchanges)
+
+
+def test_exchanges_of_the_same_blocks_pass_together_where_none_passes_alone():
+    triangle = [(0, 1), (0, 2), (1, 2)]
+    alone = [verdict_of(np.zeros(30), np.arange(30) % 2).verdict[0] for _ in triangle]
+    assert alone == [SILENT] * 3
+    assert exchanges_judged(np.zeros((3, 30)), triangle).verdict.tolist() == [PASSED] * 3
+    apart = [(0, 1), (2, 3), (4, 5)]  # nothing links them: each on its own evidence
+    assert exchanges_judged(np.zeros((3, 30)), apart).verdict.tolist() == [SILENT] * 3
+
+
+def test_an_exchange_that_looks_bad_or_was_hardly_seen_is_not_carried_by_the_others():
+    triangle = [(0, 1), (0, 2), (1, 2)]
+    images = np.zeros((3, 60))
+    images[1, [0, 2]] = -5.0  # too few to contradict, yet the mean is beyond the tolerance
+    assert exchanges_judged(images, triangle).verdict.tolist() == [PASSED, SILENT, PASSED]
+    images = np.zeros((3, 60))
+    images[1, 10:] = np.nan
+    assert exchanges_judged(images, triangle).verdict.tolist() == [PASSED, SILENT, PASSED]
+    relabelled = np.ones((3, 60), bool)
+    relabelled[1, 4:] = False  # four comparisons of the actions that it exchanges
+    found = exchanges_judged(np.zeros((3, 60)), triangle, relabelled)
+    assert found.verdict.tolist() == [PASSED, SILENT, PASSED]
+
+
+def test_exchanges_are_linked_by_chains_of_blocks():
+    blocks = np.array([(0, 1), (2, 3), (1, 4), (5, 6), (3, 6)])
+    parts = sorted(sorted(part.tolist()) for part in linked(blocks, np.arange(5)))
+    assert parts == [[0, 2], [1, 3, 4]]
+    assert [part.tolist() for part in linked(blocks, np.array([1]))] == [[1]]
+    assert linked(blocks, np.zeros(0, int)) == []
 
 
 def test_a_model_that_does_not_fit_says_nothing():
