@@ -190,8 +190,6 @@ class OrderConfig:
     """Weight of the order loss on the soft route; 0 switches the order off on either route."""
     horizons: tuple[int, ...] = (10,)
     """Steps after which a return is bootstrapped into a bound; they take turns (returns)."""
-    cautious: bool = False
-    """Bootstrap bounds from the smaller of the two networks' values (returns)."""
     noise_z: float = 3.0
     """Standard deviations of measured transition noise by which a bound is lowered (returns)."""
     dag: bool = True

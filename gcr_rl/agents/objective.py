@@ -285,11 +285,8 @@ class Objective:
             total, bootstrap, following = return_over(segment, discount, steps)
             following = self.decode(following)
             q_target = self.q(known.target, known.group, level, following)
-            q_online = self.q(params, known.group, level, following)
             # The online network picks, as in Double-DQN: any action's value bounds from below.
-            chosen = pick(q_target, jnp.argmax(q_online))
-            if order.cautious:
-                chosen = jnp.minimum(chosen, jnp.max(q_online))
+            chosen = pick(q_target, jnp.argmax(self.q(params, known.group, level, following)))
             length = jnp.minimum(jnp.sum(segment.mask), steps)
             return return_bound(total, bootstrap, chosen, length, noise.variance, order.noise_z)
 
