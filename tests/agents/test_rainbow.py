@@ -201,7 +201,7 @@ def played(learner, steps):
 
 
 def test_updates_renew_the_priorities_of_what_was_drawn():
-    learner = learner_of("rainbow", **{"value.atoms": 0, "network.noisy": False})
+    learner = learner_of("rainbow", **{"value.atoms": 0, "value.n_step": 3, "network.noisy": False})
     state = played(learner, 30)
     before = np.asarray(state.priorities.tree[0])
     # 30 rows, segments of three: the last two are no starts yet, the others are at the largest.
