@@ -13,6 +13,7 @@ from jaxtyping import Bool, Float, Int
 from gcr_rl.errors import InputError
 from gcr_rl.symmetry.lookup import CLIP
 from gcr_rl.symmetry.relabel import wilson
+from gcr_rl.symmetry.sorting import connected
 from gcr_rl.symmetry.vocabulary import (
     Vocabulary,
     compose_signed,
@@ -189,17 +190,9 @@ def linked(
     swaps: Int[np.ndarray, "k 2"], members: Int[np.ndarray, " m"]
 ) -> list[Int[np.ndarray, " part"]]:
     """The exchanges asked for, put together where a chain of them shares blocks."""
-    parts: list[tuple[set[int], list[int]]] = []
-    for member in members.tolist():
-        blocks, mine = set(swaps[member].tolist()), [member]
-        apart = []
-        for known, others in parts:
-            if known & blocks:
-                blocks, mine = blocks | known, others + mine
-            else:
-                apart.append((known, others))
-        parts = [*apart, (blocks, mine)]
-    return [np.array(mine) for _, mine in parts]
+    first, second = swaps[members].T
+    parts = connected(zip(first.tolist(), second.tolist(), strict=True))
+    return [members[np.isin(first, part)] for part in parts]
 
 
 def silence(count: int) -> Verdict:

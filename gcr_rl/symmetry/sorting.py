@@ -4,7 +4,7 @@ Blocks b_1..b_n of an observation may be exchanged if the actions tied to them a
 alike. The canonical member has the blocks' contents sorted by a fixed hash of the content.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -68,7 +68,7 @@ def sorting_group(
             )  # fmt: skip
         i, j = (int(block) for block in vocabulary.swaps[g])
         edges[i, j] = moved
-    members = _components(edges)
+    members = connected(edges)
     action = _actions_of_blocks(edges, members)
     found = [(block, action[block], n) for n, part in enumerate(members) for block in part]
     size = capacity or max(len(found), 1)
@@ -128,7 +128,8 @@ def sorted_relabelling(group: SortingGroup, order: Int[Array, " n"]) -> Int[Arra
     return jnp.arange(group.num_actions).at[source].set(group.actions, mode="drop")
 
 
-def _components(edges: Mapping[tuple[int, int], tuple[int, ...]]) -> list[list[int]]:
+def connected(pairs: Iterable[tuple[int, int]]) -> list[list[int]]:
+    """The blocks of these pairs, those together that a chain of pairs joins."""
     parent: dict[int, int] = {}
 
     def root(block: int) -> int:
@@ -136,7 +137,7 @@ def _components(edges: Mapping[tuple[int, int], tuple[int, ...]]) -> list[list[i
             block = parent[block]
         return block
 
-    for i, j in edges:
+    for i, j in pairs:
         parent[root(j)] = root(i)
     parts: dict[int, list[int]] = {}
     for block in sorted(parent):
