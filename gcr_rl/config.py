@@ -220,6 +220,7 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("network.noisy_sigma", 0.0, 100.0),
     ("optimiser.learning_rate", 1e-12, 10.0),
     ("optimiser.final_fraction", 0.0, 1.0),
+    ("optimiser.warm_up", 0, 2**31 - 1),
     ("optimiser.adam_epsilon", 1e-16, 1.0),
     ("optimiser.clip_norm", 0.0, 1e9),
     ("value.discount", 0.0, 1.0),

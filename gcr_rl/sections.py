@@ -18,6 +18,8 @@ class NetworkConfig:
     """auto: mlp for vectors and small grids, cnn for images; the last four are told a group."""
     hidden: tuple[int, ...] = (64, 64)
     """Widths of the fully connected layers (after the convolutions, where there are any)."""
+    layer_norm: bool = False
+    """Bring what these layers give to mean 0 and variance 1 before the ReLU."""
     channels: tuple[int, ...] = (16, 32)
     """Output channels of the 3x3 convolutions of the cnn encoder."""
     strides: tuple[int, ...] = (2, 2)
@@ -42,6 +44,8 @@ class OptimiserConfig:
     """How the step size moves from learning_rate to learning_rate * final_fraction."""
     final_fraction: float = 0.0
     """Share of the step size that is left at the end of a linear or cosine schedule."""
+    warm_up: int = 0
+    """Updates over which the step size rises to its schedule, from nothing."""
     adam_epsilon: float = 1e-8
     """Adam's denominator offset."""
     clip_norm: float = 10.0

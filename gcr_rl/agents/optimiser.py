@@ -16,10 +16,22 @@ def make_optimiser(config: OptimiserConfig, total_updates: int) -> optax.Gradien
         schedule = optax.linear_schedule(rate, final, total_updates)
     elif config.schedule == "cosine":
         schedule = optax.cosine_decay_schedule(rate, total_updates, config.final_fraction)
+    if config.warm_up:
+        schedule = warmed_up(schedule, config.warm_up)
     adam = optax.adam(schedule, eps=config.adam_epsilon)
     if config.clip_norm == 0.0:
         return adam
     return optax.chain(optax.clip_by_global_norm(config.clip_norm), adam)
+
+
+def warmed_up(schedule: optax.ScalarOrSchedule, updates: int) -> optax.Schedule:
+    """``schedule`` times n / ``updates`` at the n-th of the first ``updates``."""
+
+    def rate(count: Array) -> Array:
+        whole = schedule(count) if callable(schedule) else jnp.float32(schedule)
+        return whole * jnp.minimum((count + 1) / updates, 1.0)
+
+    return rate
 
 
 def total_updates(config: Config) -> int:

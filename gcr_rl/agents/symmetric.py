@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree, UInt32
 
 from gcr_rl.config import Config
 from gcr_rl.networks import QNetwork
-from gcr_rl.networks.encoders import MLPEncoder
+from gcr_rl.networks.encoders import MLPEncoder, rectified
 from gcr_rl.symmetry import (
     Group,
     LinearFirst,
@@ -165,9 +165,9 @@ def first_layer_shown(network: QNetwork) -> QFunction:
     assert first.bias is not None
 
     def rest(hidden: Float[Array, " width"]) -> Float[Array, " actions"]:
-        x = jax.nn.relu(hidden)
+        x = rectified(hidden, encoder.layer_norm)
         for layer in others:
-            x = jax.nn.relu(layer(x))
+            x = rectified(layer(x), encoder.layer_norm)
         return network.head(x)
 
     return LinearFirst(first.weight, first.bias, rest, network.scale)

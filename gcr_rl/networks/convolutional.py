@@ -34,7 +34,14 @@ class NatureCNN(eqx.Module):
     convolutions: tuple[eqx.nn.Conv2d, ...]
     mlp: MLPEncoder
 
-    def __init__(self, shape: Shape, hidden: tuple[int, ...] = (512,), *, key: PRNGKeyArray):
+    def __init__(
+        self,
+        shape: Shape,
+        hidden: tuple[int, ...] = (512,),
+        layer_norm: bool = False,
+        *,
+        key: PRNGKeyArray,
+    ):
         _need_image(shape, 36)
         mlp_key, *keys = jax.random.split(key, 4)
         height, width, depth = shape
@@ -44,7 +51,7 @@ class NatureCNN(eqx.Module):
             depth = out
             height, width = (height - size) // stride + 1, (width - size) // stride + 1
         self.convolutions = tuple(convolutions)
-        self.mlp = MLPEncoder(depth * height * width, hidden, key=mlp_key)
+        self.mlp = MLPEncoder(depth * height * width, hidden, layer_norm, key=mlp_key)
 
     def __call__(
         self, observation: Float[Array, "height width depth"]
@@ -67,13 +74,15 @@ class MinAtarCNN(eqx.Module):
         shape: Shape,
         hidden: tuple[int, ...] = (128,),
         channels: int = 16,
+        layer_norm: bool = False,
         *,
         key: PRNGKeyArray,
     ):
         _need_image(shape, 3)
         convolution_key, mlp_key = jax.random.split(key)
         self.convolution = eqx.nn.Conv2d(shape[2], channels, 3, key=convolution_key)
-        self.mlp = MLPEncoder(channels * (shape[0] - 2) * (shape[1] - 2), hidden, key=mlp_key)
+        size = channels * (shape[0] - 2) * (shape[1] - 2)
+        self.mlp = MLPEncoder(size, hidden, layer_norm, key=mlp_key)
 
     def __call__(
         self, observation: Float[Array, "height width depth"]
@@ -135,6 +144,7 @@ class ImpalaCNN(eqx.Module):
         shape: Shape,
         hidden: tuple[int, ...] = (256,),
         channels: tuple[int, ...] = (16, 32, 32),
+        layer_norm: bool = False,
         *,
         key: PRNGKeyArray,
     ):
@@ -146,7 +156,7 @@ class ImpalaCNN(eqx.Module):
             blocks.append(ImpalaBlock(depth, out, key=k))
             depth, height, width = out, -(-height // 2), -(-width // 2)
         self.blocks = tuple(blocks)
-        self.mlp = MLPEncoder(depth * height * width, hidden, key=mlp_key)
+        self.mlp = MLPEncoder(depth * height * width, hidden, layer_norm, key=mlp_key)
 
     def __call__(
         self, observation: Float[Array, "height width depth"]
@@ -162,13 +172,18 @@ Kind = Literal["nature", "impala", "minatar"]
 
 
 def make_convolutional(
-    kind: Kind, shape: Shape, hidden: tuple[int, ...], *, key: PRNGKeyArray
+    kind: Kind,
+    shape: Shape,
+    hidden: tuple[int, ...],
+    layer_norm: bool = False,
+    *,
+    key: PRNGKeyArray,
 ) -> NatureCNN | ImpalaCNN | MinAtarCNN:
     """The encoder of that name, with fully connected layers of widths ``hidden`` at its end."""
     if kind == "nature":
-        return NatureCNN(shape, hidden, key=key)
+        return NatureCNN(shape, hidden, layer_norm=layer_norm, key=key)
     if kind == "impala":
-        return ImpalaCNN(shape, hidden, key=key)
+        return ImpalaCNN(shape, hidden, layer_norm=layer_norm, key=key)
     if kind == "minatar":
-        return MinAtarCNN(shape, hidden, key=key)
+        return MinAtarCNN(shape, hidden, layer_norm=layer_norm, key=key)
     raise InputError("encoder", kind, "nature, impala or minatar")

@@ -7,25 +7,38 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+SMALLEST_VARIANCE = 1e-5
+
+
+def rectified(x: Float[Array, "..."], layer_norm: bool) -> Float[Array, "..."]:
+    """ReLU; with ``layer_norm`` of x brought to mean 0 and variance 1 over all its entries."""
+    if layer_norm:
+        x = (x - jnp.mean(x)) * jax.lax.rsqrt(jnp.var(x) + SMALLEST_VARIANCE)
+    return jax.nn.relu(x)
+
 
 class MLPEncoder(eqx.Module):
     """Flatten, then fully connected layers with ReLU after each."""
 
     layers: tuple[eqx.nn.Linear, ...]
+    layer_norm: bool = eqx.field(static=True)
 
-    def __init__(self, size: int, hidden: tuple[int, ...], *, key: PRNGKeyArray):
+    def __init__(
+        self, size: int, hidden: tuple[int, ...], layer_norm: bool = False, *, key: PRNGKeyArray
+    ):
         keys = jax.random.split(key, len(hidden))
         sizes = (size, *hidden)
         self.layers = tuple(
             eqx.nn.Linear(fan_in, fan_out, key=k)
             for fan_in, fan_out, k in zip(sizes[:-1], sizes[1:], keys, strict=True)
         )
+        self.layer_norm = layer_norm
 
     def __call__(self, observation: Float[Array, "..."]) -> Float[Array, " features"]:
         """f(o)."""
         x = jnp.ravel(observation)
         for layer in self.layers:
-            x = jax.nn.relu(layer(x))
+            x = rectified(layer(x), self.layer_norm)
         return x
 
 
@@ -41,6 +54,7 @@ class CNNEncoder(eqx.Module):
         channels: tuple[int, ...],
         strides: tuple[int, ...],
         hidden: tuple[int, ...],
+        layer_norm: bool = False,
         *,
         key: PRNGKeyArray,
     ):
@@ -53,7 +67,7 @@ class CNNEncoder(eqx.Module):
             )
             depth, height, width = out, math.ceil(height / stride), math.ceil(width / stride)
         self.convolutions = tuple(convolutions)
-        self.mlp = MLPEncoder(depth * height * width, hidden, key=mlp_key)
+        self.mlp = MLPEncoder(depth * height * width, hidden, layer_norm, key=mlp_key)
 
     def __call__(
         self, observation: Float[Array, "height width depth"]

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from gcr_rl.envs import dihedral
+from gcr_rl.networks.encoders import rectified
 
 
 @dataclass(frozen=True)
@@ -170,9 +171,16 @@ class RegularMLP(eqx.Module):
     """ReLU and a group-linear layer, alternating; begins and ends with ReLU."""
 
     layers: tuple[GroupLinear, ...]
+    layer_norm: bool = eqx.field(static=True)
 
     def __init__(
-        self, size: int, channels: tuple[int, ...], group: FiniteGroup, *, key: PRNGKeyArray
+        self,
+        size: int,
+        channels: tuple[int, ...],
+        group: FiniteGroup,
+        layer_norm: bool = False,
+        *,
+        key: PRNGKeyArray,
     ):
         sizes = (size, *channels)
         keys = jax.random.split(key, max(len(channels), 1))
@@ -180,12 +188,13 @@ class RegularMLP(eqx.Module):
             GroupLinear(i, o, group, key=k)
             for i, o, k in zip(sizes[:-1], sizes[1:], keys, strict=False)
         )
+        self.layer_norm = layer_norm
 
     def __call__(self, x: Float[Array, "in g"]) -> Float[Array, "channels g"]:
         """The features."""
-        x = jax.nn.relu(x)
+        x = rectified(x, self.layer_norm)
         for layer in self.layers:
-            x = jax.nn.relu(layer(x))
+            x = rectified(layer(x), self.layer_norm)
         return x
 
 
@@ -210,12 +219,13 @@ class SignNetwork(eqx.Module):
         *,
         scale: float = 1.0,
         atoms: int | None = None,
+        layer_norm: bool = False,
         key: PRNGKeyArray,
     ):
         lift_key, mlp_key, head_key = jax.random.split(key, 3)
         channels = tuple(matched_channels(width, SIGN) for width in hidden)
         self.lift = Lift((size,), channels[0], signed_images, key=lift_key)
-        self.mlp = RegularMLP(channels[0], channels[1:], SIGN, key=mlp_key)
+        self.mlp = RegularMLP(channels[0], channels[1:], SIGN, layer_norm, key=mlp_key)
         self.head = ActionHead(channels[-1], SIGN, atoms, key=head_key)
         self.scale = scale
 

@@ -62,6 +62,7 @@ class ExchangeableNetwork(eqx.Module):
         places: tuple[tuple[int, int], ...] = BUTTON_PLACES,
         scale: float = 1.0,
         atoms: int | None = None,
+        layer_norm: bool = False,
         key: PRNGKeyArray,
     ):
         rows, columns = (max(place[axis] for place in places) + 1 for axis in (0, 1))
@@ -72,9 +73,9 @@ class ExchangeableNetwork(eqx.Module):
             )  # fmt: skip
         tower_key, context_key, top_key, last_key = jax.random.split(key, 4)
         tiles, rest = tile_pixels(shape, tile_size, places)
-        self.tower = MLPEncoder(tiles.shape[1], hidden, key=tower_key)
-        self.context = MLPEncoder(len(rest), hidden, key=context_key)
-        self.top = MLPEncoder(3 * hidden[-1], hidden, key=top_key)
+        self.tower = MLPEncoder(tiles.shape[1], hidden, layer_norm, key=tower_key)
+        self.context = MLPEncoder(len(rest), hidden, layer_norm, key=context_key)
+        self.top = MLPEncoder(3 * hidden[-1], hidden, layer_norm, key=top_key)
         self.last = Stream(hidden[-1], 0, atoms or 1, None, key=last_key)
         self.shape, self.tile_size, self.places = tuple(shape), tile_size, places
         self.atoms, self.scale = atoms, scale

@@ -185,6 +185,7 @@ class SquareNetwork(eqx.Module):
         symmetry: SquareSymmetry | None = None,
         scale: float = 1.0,
         atoms: int | None = None,
+        layer_norm: bool = False,
         key: PRNGKeyArray,
     ):
         symmetry = symmetry or SquareSymmetry()
@@ -203,7 +204,7 @@ class SquareNetwork(eqx.Module):
             if maps
             else Lift(shape, widths[0], PlaneImages(symmetry), key=first_key)
         )
-        self.mlp = RegularMLP(widths[0], widths[1:], group, key=mlp_key)
+        self.mlp = RegularMLP(widths[0], widths[1:], group, layer_norm, key=mlp_key)
         self.head = ActionHead(widths[-1], group, atoms, key=head_key)
         self.scale = scale
 

@@ -90,7 +90,7 @@ def make_encoder(config: NetworkConfig, spec: ObservationSpec, *, key: PRNGKeyAr
         # Planes with values 0 and 1 are small grids; real pictures are scaled by 1/255.
         kind = "cnn" if len(spec.shape) == 3 and spec.scale != 1.0 else "mlp"
     if kind == "mlp":
-        return MLPEncoder(math.prod(spec.shape), config.hidden, key=key)
+        return MLPEncoder(math.prod(spec.shape), config.hidden, config.layer_norm, key=key)
     if len(spec.shape) != 3:
         raise InputError(
             "network.encoder", kind,
@@ -99,26 +99,32 @@ def make_encoder(config: NetworkConfig, spec: ObservationSpec, *, key: PRNGKeyAr
     height, width, depth = spec.shape
     shape = (height, width, depth)
     if kind == "cnn":
-        return CNNEncoder(shape, config.channels, config.strides, config.hidden, key=key)
-    return make_convolutional(cast(Any, kind), shape, config.hidden, key=key)
+        return CNNEncoder(
+            shape, config.channels, config.strides, config.hidden, config.layer_norm, key=key
+        )
+    return make_convolutional(cast(Any, kind), shape, config.hidden, config.layer_norm, key=key)
 
 
 def told_network(
     config: NetworkConfig, spec: ObservationSpec, atoms: int | None = None, *, key: PRNGKeyArray
 ) -> Any:
     """A network that respects a group which it is told: of signs, of the square, of tiles."""
-    hidden, kind = config.hidden, config.encoder
+    hidden, kind, norm = config.hidden, config.encoder, config.layer_norm
     if kind == "sign":
         if len(spec.shape) != 1:
             raise InputError("network.encoder", kind, f"square: observations are {spec.shape}")
-        return SignNetwork(spec.shape[0], hidden, scale=spec.scale, atoms=atoms, key=key)
+        return SignNetwork(
+            spec.shape[0], hidden, scale=spec.scale, atoms=atoms, layer_norm=norm, key=key
+        )
     if kind == "tiles":
         if spec.tile_size is None:
             raise InputError("network.encoder", kind, "another: observations have no tiles")
         return ExchangeableNetwork(
-            spec.shape, hidden, tile_size=spec.tile_size, scale=spec.scale, atoms=atoms, key=key
-        )
+            spec.shape, hidden, tile_size=spec.tile_size, scale=spec.scale, atoms=atoms,
+            layer_norm=norm, key=key,
+        )  # fmt: skip
     symmetry = SquareSymmetry((0, 1, 2, 3)) if kind == "rotations" else None
     return SquareNetwork(
-        spec.shape, hidden, symmetry=symmetry, scale=spec.scale, atoms=atoms, key=key
-    )
+        spec.shape, hidden, symmetry=symmetry, scale=spec.scale, atoms=atoms, layer_norm=norm,
+        key=key,
+    )  # fmt: skip

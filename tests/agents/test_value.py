@@ -71,14 +71,29 @@ def test_periodic_and_soft_targets():
 def test_schedules_reach_their_ends():
     for schedule, fraction in (("linear", 0.0), ("cosine", 0.1)):
         config = OptimiserConfig(schedule=schedule, final_fraction=fraction, clip_norm=0.0)
-        optimiser = make_optimiser(config, 10)
-        state = optimiser.init(jnp.array(0.0))
-        sizes = []
-        for _ in range(11):
-            change, state = optimiser.update(jnp.array(1.0), state)
-            sizes.append(-float(change))
+        sizes = step_sizes(config)
         assert sizes[0] == pytest.approx(1e-3, rel=1e-4)
         assert sizes[-1] == pytest.approx(1e-3 * fraction, abs=1e-8)
+
+
+def test_a_warm_up_rises_to_the_schedule_and_then_leaves_it_alone():
+    for schedule in ("constant", "linear"):
+        plain, warm = (
+            step_sizes(OptimiserConfig(schedule=schedule, clip_norm=0.0, warm_up=updates))
+            for updates in (0, 4)
+        )
+        expected = np.array([0.25, 0.5, 0.75, *[1.0] * 8]) * plain
+        np.testing.assert_allclose(warm, expected, rtol=1e-4, atol=1e-9)
+
+
+def step_sizes(config, updates=11):
+    """The steps that an optimiser for ten updates makes on a gradient of 1."""
+    optimiser = make_optimiser(config, 10)
+    state, sizes = optimiser.init(jnp.array(0.0)), []
+    for _ in range(updates):
+        change, state = optimiser.update(jnp.array(1.0), state)
+        sizes.append(-float(change))
+    return sizes
 
 
 def test_clipping_bounds_the_gradient_norm():
