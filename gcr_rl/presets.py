@@ -34,6 +34,7 @@ TASK_PRESETS: dict[str, dict[str, Any]] = {
     "RotMirrorGrid": {
         "steps": 60_000,
         "network.hidden": (256, 256),
+        "network.layer_norm": True,
         "optimiser.learning_rate": 4e-3,
         "optimiser.schedule": "linear",
         "value.support_low": -100.0,  # walking for ever
@@ -95,6 +96,7 @@ for _game, _most in (("Breakout", 20.0), ("Asterix", 40.0), ("Freeway", 10.0),
         "steps": 1_000_000,
         "network.encoder": "minatar",
         "network.hidden": (128,),
+        "network.layer_norm": True,
         "optimiser.learning_rate": 1e-3,
         "value.support_low": 0.0,  # no reward is negative
         "value.support_high": _most,
@@ -129,10 +131,15 @@ for _task, _values in {
     "CartPole-v1": {"exploration.end": 0.02},
     # Rewards of -1 and gaps of 1 between actions on a support 100 wide: distributions learn
     # nothing in 25,000 steps there that values do not learn sooner.
-    "RotMirrorGrid": {"exploration.end": 0.1, "value.atoms": 0},
+    "RotMirrorGrid": {"exploration.end": 0.1, "value.atoms": 0, "network.noisy": False},
     "ButtonPermutation": {"exploration.end": 0.05},
     # Three steps of an exploring policy make the way look worse than staying where one is.
     "NoisyRPSChain": {"exploration.end": 0.1, "value.n_step": 1},
+    **{
+        task: {"exploration.end": 0.1, "network.noisy": False, "network.layer_norm": False}
+        for task in TASK_PRESETS
+        if task.startswith("MinAtar-")
+    },
 }.items():
     for _method in ("rainbow", "gcr-rainbow"):
         METHOD_PRESETS[_task, _method] = {"exploration.start": 1.0, **_values}
@@ -145,7 +152,8 @@ for _method in ("gcr-hard", "gcr-soft", "sym-only", "logic-only", "no-relabel"):
             "value.n_step": 5,
             "replay.learning_starts": 500,
             "loop.train_every": 50,
-            "loop.updates": 50,
+            "loop.updates": 100,
+            "replay.recent_share": 0.0,
             "exploration.fraction": 0.1,
         }
 
