@@ -35,11 +35,11 @@ def late(rows, seeds, name):
     return np.array(by_seed, float)[:, -count:]
 
 
-def figures(folder, label, commit):
-    """One row: what was run, and what came out of it, seed by seed."""
+def figures(folder, label, commit, until=None):
+    """One row: what was run, and what came out of it (up to step ``until``), seed by seed."""
     config = read_json(folder / "config.json", "run")
     provenance = read_json(folder / "provenance.json", "run")
-    rows, seeds = read_rows(folder / "evaluation.jsonl"), config["seeds"]
+    rows, seeds = evaluations(folder, until), config["seeds"]
     curve = curve_of(rows, seeds)
     budget = min(config["steps"], int(curve.steps[-1]))
     facts = task_facts(config["task"], config["env"])
@@ -50,6 +50,7 @@ def figures(folder, label, commit):
         "env": config["env"],
         "method": config["method"],
         "steps": config["steps"],
+        "until": until,
         "seeds": len(seeds),
         "first_seed": seeds[0],
         "key": folder.name,
@@ -75,6 +76,20 @@ def figures(folder, label, commit):
     return row
 
 
+def evaluations(folder, until):
+    """The rows of a run's evaluations; with ``until`` no later ones."""
+    rows = read_rows(folder / "evaluation.jsonl")
+    return [row for row in rows if until is None or row["step"] <= until]
+
+
+def reaches(folder, until):
+    """Whether every seed of a run, finished or not, was evaluated at step ``until``."""
+    if not (folder / "evaluation.jsonl").is_file():
+        return False
+    seeds = {row["seed"] for row in evaluations(folder, until) if row["step"] == until}
+    return seeds == set(read_json(folder / "config.json", "run")["seeds"])
+
+
 def first_above(curve, threshold):
     """The first evaluation at which the mean over seeds is at least ``threshold``; or None."""
     above = curve.returns.mean(axis=0) >= threshold
@@ -83,7 +98,8 @@ def first_above(curve, threshold):
 
 def group_of(row):
     """Rows with one of these are compared with each other."""
-    return (row["task"], json.dumps(row["env"], sort_keys=True), row["steps"], row["seeds"])
+    options = json.dumps(row["env"], sort_keys=True)
+    return (row["task"], options, row["steps"], row.get("until"), row["seeds"])
 
 
 def by_seed(row, name):
@@ -158,13 +174,30 @@ def main():
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--candidate", default="gcr-hard")
     parser.add_argument("--commit", help="where the runs could not know theirs (no git there)")
+    parser.add_argument(
+        "--until", type=int, help="look at all jobs up to this step, whether they finished or not"
+    )
+    parser.add_argument(
+        "--with", dest="earlier", type=Path, nargs="*", default=[], metavar="FILE",
+        help="files whose rows stay where the store has nothing for the same method and task",
+    )  # fmt: skip
     options = parser.parse_args()
     store = Store(options.store)
     rows = [
-        figures(store.folder(key), label, options.commit)
+        figures(store.folder(key), label, options.commit, options.until)
         for label, key in jobs_of(store, options.labels)
-        if store.standing(key).status == "finished"
+        if (
+            store.standing(key).status == "finished"
+            if options.until is None
+            else reaches(store.folder(key), options.until)
+        )
     ]
+    measured = {(group_of(row), row["method"]) for row in rows}
+    for file in options.earlier:
+        rows += [
+            row for row in json.loads(file.read_text(encoding="utf-8"))["rows"]
+            if (group_of(row), row["method"]) not in measured
+        ]  # fmt: skip
     found = tests(rows, options.candidate)
     options.out.write_text(
         json.dumps({"about": __doc__.split("\n")[0], "tests": found, "rows": rows}) + "\n"

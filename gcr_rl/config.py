@@ -178,6 +178,9 @@ def _check_structure(config: Config) -> None:
     _check_views(config)
     if not order.horizons or any(not 1 <= steps <= 1_000 for steps in order.horizons):
         raise InputError("order.horizons", order.horizons, "one or more whole numbers, 1 to 1000")
+    if order.pairs and (order.evidence != "returns" or batch % 2):
+        accepted = "False without order.evidence returns and an even replay.batch_size"
+        raise InputError("order.pairs", order.pairs, accepted)
     if order.evidence == "nudge" and order.neighbours >= batch:
         raise InputError(
             "order.neighbours", order.neighbours, f"less than replay.batch_size ({batch})"

@@ -194,6 +194,8 @@ class OrderConfig:
     """Weight of the order loss on the soft route; 0 switches the order off on either route."""
     horizons: tuple[int, ...] = (10,)
     """Steps after which a return is bootstrapped into a bound; they take turns (returns)."""
+    pairs: bool = False
+    """Draw half as many starts, each with a later step whose target bounds it (returns)."""
     noise_z: float = 3.0
     """Standard deviations of measured transition noise by which a bound is lowered (returns)."""
     dag: bool = True

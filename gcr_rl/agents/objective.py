@@ -15,6 +15,7 @@ from gcr_rl.agents.estimates import Target, make_estimate
 from gcr_rl.agents.latent import Latent
 from gcr_rl.agents.noise import Noise, measure, same_pairs
 from gcr_rl.agents.ordering import Aligned, Batch, Ordering
+from gcr_rl.agents.pairs import Way, bounds_of_pairs, with_partners
 from gcr_rl.agents.parameters import network_of
 from gcr_rl.agents.symmetric import NOTHING, at_level, random_image
 from gcr_rl.augment import Augmentation
@@ -98,6 +99,16 @@ class Objective:
         return self.config.order.evidence != "none" and self.config.order.coefficient > 0.0
 
     @property
+    def paired(self) -> bool:
+        """Whether every segment stands for two slots, its start and a partner."""
+        order = self.config.order
+        return self.ordered and order.evidence == "returns" and order.pairs
+
+    def segments_for(self, batch: int) -> int:
+        """Segments that an update of ``batch`` slots takes."""
+        return batch // 2 if self.paired else batch
+
+    @property
     def segment_length(self) -> int:
         """Steps per segment that the loss reads."""
         bounded = self.ordered and self.config.order.evidence == "returns"
@@ -113,7 +124,7 @@ class Objective:
         return 0 if self.augmentation is None and self.contrastive is None else _VIEWS
 
     def words(self, batch: int) -> int:
-        """Random words that an update of ``batch`` segments needs."""
+        """Random words that an update of ``batch`` slots needs."""
         return batch + 2 * self.noise_size + 2 * self._keys
 
     def dice(self, words: UInt32[Array, " words"] | None, batch: int) -> Dice:
@@ -173,6 +184,13 @@ class Objective:
 
         ``weight`` is the importance of each segment; without it all count alike.
         """
+        drawn, way = segments.mask.shape[0], None
+        if self.paired:
+            value = self.config.value
+            segments, way = with_partners(
+                segments, self._horizon(clock), value.n_step, value.discount
+            )
+            weight = None if weight is None else jnp.tile(weight, 2)
         first = jax.tree.map(lambda leaf: leaf[:, 0], segments.steps)
         dice = self.dice(words, first.action.shape[0])
         params = shaken(params, dice.online)
@@ -187,7 +205,7 @@ class Objective:
         goal, extra, metrics = target.goal, [], {}
         if self.ordered:
             aligned = self._aligned(
-                fixed, known, level, segments, clock, Slots(observation, taken, goal, next_q)
+                fixed, known, level, segments, clock, Slots(observation, taken, goal, next_q), way
             )
             goal, metrics = aligned.goal, aligned.metrics
             extra.append(aligned.loss)
@@ -204,7 +222,7 @@ class Objective:
             metrics["td_loss"] = total
             total = total + sum(extra)
         metrics["loss"] = total
-        return total, (metrics, judged.error)
+        return total, (metrics, judged.error[:drawn])
 
     def _soft_terms(
         self, params: PyTree, known: Known, level: int, clock: Array, dice: Dice, scene: Scene
@@ -264,8 +282,17 @@ class Objective:
         segments: Segment,
         clock: Array | int,
         slots: Slots,
+        way: Way | None,
     ) -> Aligned:
         ordering = Ordering(self.config.order)
+        if way is not None:
+            starts, z = way.total.shape[0], self.config.order.noise_z
+            bound = bounds_of_pairs(way, slots.goal[starts:], known.noise.variance, z)
+            aligned = ordering.by_bounds(
+                slots.taken[:starts], slots.goal[:starts], bound, known.noise
+            )
+            goal = jnp.concatenate([aligned.goal, slots.goal[starts:]])
+            return aligned._replace(goal=goal)
         if self.config.order.evidence == "returns":
             bound = self.bounds(params, known, level, segments, clock)
             return ordering.by_bounds(slots.taken, slots.goal, bound, known.noise)
@@ -273,13 +300,18 @@ class Objective:
         batch = Batch(slots.taken, slots.goal, features, slots.next_q)
         return ordering.by_nudges(batch, known.noise)
 
+    def _horizon(self, clock: Array | int) -> Int[Array, ""]:
+        """The steps of a bound: the horizons take turns."""
+        horizons = self.config.order.horizons
+        return jnp.asarray(horizons)[clock % len(horizons)]
+
     def bounds(
         self, params: PyTree, known: Known, level: int, segments: Segment, clock: Array | int
     ) -> Float[Array, " batch"]:
         """A lower bound on Q(s, a) from each segment, the horizons taking turns."""
         order, discount = self.config.order, self.config.value.discount
         noise = known.noise
-        steps = jnp.asarray(order.horizons)[clock % len(order.horizons)]
+        steps = self._horizon(clock)
 
         def one(segment: Segment) -> Array:
             total, bootstrap, following = return_over(segment, discount, steps)

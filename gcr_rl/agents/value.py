@@ -94,8 +94,12 @@ class ValueAgent:
         return self.objective.noise_size
 
     def words_needed(self, batch: int) -> int:
-        """Random words that an update of ``batch`` segments takes."""
+        """Random words that an update of ``batch`` slots takes."""
         return self.objective.words(batch)
+
+    def segments_for(self, batch: int) -> int:
+        """Segments that an update of ``batch`` slots takes: with pairs half as many."""
+        return self.objective.segments_for(batch)
 
     def update(
         self,

@@ -156,7 +156,7 @@ class Learner:
         """The agent and the priorities after one update, and what it logs."""
         replay, batch = self.config.replay, self.config.replay.batch_size
         held = state.replay, state.priorities
-        bits = folded_bits(state.streams.replay, index, (batch,))
+        bits = folded_bits(state.streams.replay, index, (self.agent.segments_for(batch),))
         words = folded_bits(state.streams.update, index, (self.agent.words_needed(batch),))
         draw = self.replay.draw(held, bits, beta_at(step, replay.beta, self.config.steps))
         agent, metrics, error = self.agent.learn(
