@@ -39,6 +39,9 @@ CASES = (
     ("logic-only", {}),
     ("gcr-hard", {}),
     ("gcr-hard, reynolds", {"symmetry.enforce": "reynolds"}),
+    ("gcr-hard, pairs", {"order.pairs": True}),
+    ("gcr-hard, pairs, reynolds", {"order.pairs": True, "symmetry.enforce": "reynolds"}),
+    ("gcr-soft, pairs", {"order.pairs": True}),
     ("gcr-soft", {}),
     ("paper-soft", {}),
     ("paper-hard", {}),
@@ -106,7 +109,7 @@ def measured(cases, rounds: int) -> list[dict[str, object]]:
         for name, found in times.items()
     ]
     for row in rows:
-        print(f"{row['case']:24s} {row['ratio']:5.2f} x ddqn")
+        print(f"{row['case']:26s} {row['ratio']:5.2f} x ddqn")
     return rows
 
 
