@@ -280,7 +280,7 @@ def test_button_tiles_are_sorted_whatever_the_wrapper():
     vocabulary = Vocabulary.for_space(simulator.space, simulator.tile_size)[-1]
     assert vocabulary.swaps is not None
     spec = ObservationSpec(simulator.observation_shape, "uint8", 1 / 255)
-    config = preset("ButtonPermutation", "gcr", {"network.hidden": (8,)})
+    config = preset("ButtonPermutation", "gcr-hard", {"network.hidden": (8,)})
     agent = make_value_agent(config, spec, 6, vocabulary=vocabulary)
     assert agent.level(agent.init(jax.random.key(0))) == 1
 

@@ -103,8 +103,8 @@ def test_a_suite_is_the_product_of_its_lists(tmp_path):
     chain = [job.config for job in suite.jobs if job.config.task == "NoisyRPSChain"]
     seen = {(config.env["eta"], config.env["sigma"], config.method) for config in chain}
     expected = {
-        (e, s, m) for e in (0.1, 0.5) for s in (0.0, 0.5) for m in ("ddqn", "gcr-hard")
-    }  # gcr is a name for gcr-hard
+        (e, s, m) for e in (0.1, 0.5) for s in (0.0, 0.5) for m in ("ddqn", "gcr-soft")
+    }  # gcr is a name for gcr-soft
     assert seen == expected and len(chain) == len(expected)
     assert {c.steps for c in chain} == {4_000} and {c.seeds for c in chain} == {(0, 1, 2)}
     assert {c.replay.batch_size for c in chain} == {32}
@@ -125,7 +125,7 @@ def test_scales_change_an_experiment_and_join_its_tables(tmp_path):
 def test_jobs_are_chosen_by_word_or_pattern(tmp_path):
     jobs = load_suite(suite_file(tmp_path, EXPERIMENT)).jobs
     assert {j.config.task for j in select(jobs, "CartPole")} == {"CartPole"}
-    assert len(select(jobs, "*-gcr-hard-*")) == 4
+    assert len(select(jobs, "*-gcr-soft-*")) == 4
     assert select(jobs, jobs[0].key) == [jobs[0]]
     with pytest.raises(InputError, match="only: got 'Pong'"):
         select(jobs, "Pong")

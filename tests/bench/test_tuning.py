@@ -196,7 +196,7 @@ def test_the_chosen_values_are_printed_as_the_presets_take_them():
     exec(tuning.format_preset(made, best), namespace)
     (place, values), *_ = namespace["METHOD_PRESETS"].items()
     before = METHOD_PRESETS[place]
-    assert place == ("RotMirrorGrid", "gcr-hard") and set(before) <= set(values)
+    assert place == ("RotMirrorGrid", "gcr-soft") and set(before) <= set(values)
     assert values["network.hidden"] == (32,) and "RotMirrorGrid" in TASK_PRESETS
     assert preset("RotMirrorGrid", "gcr", values).value.loss == "huber"
 

@@ -48,7 +48,7 @@ class Leave(Silent):
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("inspection")
-    train(preset("Probe-D4", "gcr", SETTINGS), folder / "gcr")
+    train(preset("Probe-D4", "gcr-hard", SETTINGS), folder / "gcr")
     for method in ("ddqn", "paper-soft"):
         with pytest.raises(KeyboardInterrupt):
             train(preset("Probe-D4", method, UNTRAINED), folder / method, reporter=Leave())

@@ -27,7 +27,7 @@ CERTIFIED = {
 }  # fmt: skip
 RUNS = {
     "plain": ("NoisyRPSChain", "ddqn", PLAIN),
-    "certified": ("Probe-D4", "gcr", CERTIFIED),
+    "certified": ("Probe-D4", "gcr-hard", CERTIFIED),
 }
 COUNTS_OF_BRANCHES = ("manifold_active", "manifold_accepted", "edges_kept", "edges_refused")
 """A last bit may turn one over."""

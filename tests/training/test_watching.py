@@ -19,7 +19,7 @@ from gcr_rl.training.watching import Watch
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    config = preset("Probe-D4", "gcr", SETTINGS)
+    config = preset("Probe-D4", "gcr-hard", SETTINGS)
     return train(config, tmp_path_factory.mktemp("watch") / "run")
 
 
@@ -81,7 +81,7 @@ def test_without_relabelling_the_transforms_leave_actions_as_they_are(tmp_path):
 
 
 def test_a_promoted_certificate_is_enforced_where_provisional_ones_are_not(monkeypatch):
-    config = preset("Probe-D4", "gcr", {**SETTINGS, "symmetry.provisional": False})
+    config = preset("Probe-D4", "gcr-hard", {**SETTINGS, "symmetry.provisional": False})
     program = build_program(config)
     state = program.init(jnp.array(config.seeds, jnp.int32))
     watch = Watch(config, program)
