@@ -82,8 +82,11 @@ def evaluations(folder, until):
     return [row for row in rows if until is None or row["step"] <= until]
 
 
-def reaches(folder, until):
-    """Whether every seed of a run, finished or not, was evaluated at step ``until``."""
+def complete(store, key, until):
+    """Whether a job finished; with ``until``, whether every seed was evaluated at that step."""
+    if until is None:
+        return store.standing(key).status == "finished"
+    folder = store.folder(key)
     if not (folder / "evaluation.jsonl").is_file():
         return False
     seeds = {row["seed"] for row in evaluations(folder, until) if row["step"] == until}
@@ -186,11 +189,7 @@ def main():
     rows = [
         figures(store.folder(key), label, options.commit, options.until)
         for label, key in jobs_of(store, options.labels)
-        if (
-            store.standing(key).status == "finished"
-            if options.until is None
-            else reaches(store.folder(key), options.until)
-        )
+        if complete(store, key, options.until)
     ]
     measured = {(group_of(row), row["method"]) for row in rows}
     for file in options.earlier:

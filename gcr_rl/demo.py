@@ -5,15 +5,15 @@ is kept: a second demo only reports, an interrupted one goes on where it stopped
 settings (of an earlier version, say) stay where they are, and new ones go beside them.
 """
 
-import itertools
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 from gcr_rl.bench import key_of
+from gcr_rl.errors import InputError
 from gcr_rl.presets import preset
+from gcr_rl.training.run_folder import read_json
 
 METHODS = ("ddqn", "gcr-hard")
 FOLDER = Path("runs/demo")
@@ -36,15 +36,20 @@ def options() -> list[str]:
 def folder_of(method: str) -> Path:
     """The first folder that is free or holds a run of these settings."""
     wanted = key_of(preset("RotMirrorGrid", method, SETTINGS).to_json())
-    for number in itertools.count(1):
-        run = FOLDER / (method if number == 1 else f"{method}-{number}")
-        config = run / "config.json"
-        if not config.exists():
-            return run
-        if key_of(json.loads(config.read_text(encoding="utf-8"))) == wanted:
-            return run
+    run, number = FOLDER / method, 1
+    while (run / "config.json").exists() and key_in(run) != wanted:
         print(f"{run} has other settings and stays as it is")
-    raise AssertionError
+        number += 1
+        run = FOLDER / f"{method}-{number}"
+    return run
+
+
+def key_in(run: Path) -> str | None:
+    """The key of a run's settings; None where they cannot be read."""
+    try:
+        return key_of(read_json(run / "config.json", "run"))
+    except InputError:
+        return None
 
 
 def command_for(method: str, run: Path) -> list[str] | None:

@@ -48,13 +48,13 @@ def regression_loss(
 
 
 def return_bound(
-    total: Float[Array, ""],
-    bootstrap: Float[Array, ""],
-    value: Float[Array, ""],
-    steps: Int[Array, ""],
+    total: Float[Array, "*batch"],
+    bootstrap: Float[Array, "*batch"],
+    value: Float[Array, "*batch"],
+    steps: Int[Array, "*batch"],
     variance: Float[Array, ""],
     z: float,
-) -> Float[Array, ""]:
+) -> Float[Array, "*batch"]:
     """R + γ^n V̄(s_{t+n}) - z sqrt(n variance), a lower bound on Q(s_t, a_t).
 
     In a deterministic task the variance of a transition is 0 and the bound holds whatever the

@@ -89,7 +89,7 @@ for _probe in ("TwoState", "Cycle"):
     TASK_PRESETS[f"Probe-{_probe}"] |= {"value.support_low": -2.0, "value.support_high": 2.0}
 
 # Samples per frame and exploration after the DQN of the MinAtar paper (arXiv:1903.03176), in
-# larger batches: 2 updates of 128 for ten frames where it makes 10 of 32. Not tuned.
+# larger batches: 2 updates of 128 for ten frames where it makes 10 of 32. Tuned: layer_norm alone.
 for _game, _most in (("Breakout", 20.0), ("Asterix", 40.0), ("Freeway", 10.0),
                      ("SpaceInvaders", 50.0)):  # fmt: skip
     TASK_PRESETS[f"MinAtar-{_game}"] = {
@@ -129,7 +129,7 @@ METHOD_PRESETS: dict[tuple[str, str], dict[str, Any]] = {
 for _task in ("CartPole", "CartPole-v1"):
     METHOD_PRESETS[_task, "rad"] = {"augment.amplitude": 0.05}
     METHOD_PRESETS[_task, "drq-v2"] = {"augment.deviation": 0.002}
-# Noisy layers alone do not explore enough (there too).
+# Noisy layers alone do not explore enough; on RotMirrorGrid and MinAtar they are off.
 for _task, _values in {
     "CartPole": {"exploration.end": 0.02},
     "CartPole-v1": {"exploration.end": 0.02},

@@ -27,6 +27,8 @@ def test_runs_of_these_settings_are_taken_up_and_others_are_left_alone(folder, c
     assert "ddqn has other settings" in capsys.readouterr().out
     put(folder / "ddqn-2", ours)
     assert demo.folder_of("ddqn") == folder / "ddqn-2"
+    (folder / "ddqn-2" / "config.json").write_text("{")
+    assert demo.folder_of("ddqn") == folder / "ddqn-3"
 
 
 def test_what_is_left_to_do(folder):

@@ -15,7 +15,7 @@ from gcr_rl.agents.estimates import Target, make_estimate
 from gcr_rl.agents.latent import Latent
 from gcr_rl.agents.noise import Noise, measure, same_pairs
 from gcr_rl.agents.ordering import Aligned, Batch, Ordering
-from gcr_rl.agents.pairs import Way, bounds_of_pairs, with_partners
+from gcr_rl.agents.pairs import Way, with_partners
 from gcr_rl.agents.parameters import network_of
 from gcr_rl.agents.symmetric import NOTHING, at_level, random_image
 from gcr_rl.augment import Augmentation
@@ -287,7 +287,9 @@ class Objective:
         ordering = Ordering(self.config.order)
         if way is not None:
             starts, z = way.total.shape[0], self.config.order.noise_z
-            bound = bounds_of_pairs(way, slots.goal[starts:], known.noise.variance, z)
+            bound = return_bound(
+                way.total, way.discount, slots.goal[starts:], way.steps, known.noise.variance, z
+            )
             aligned = ordering.by_bounds(
                 slots.taken[:starts], slots.goal[:starts], bound, known.noise
             )

@@ -9,12 +9,13 @@ episode's last step where it ends before), and
 so the bound of :func:`gcr_rl.losses.return_bound` is made of a target that the batch has anyway.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from gcr_rl.replay import return_over
 from gcr_rl.types import Segment
 
 
@@ -35,23 +36,10 @@ def with_partners(
     def partner(segment: Segment) -> tuple[Segment, Way]:
         length = jnp.sum(segment.mask)
         way = jnp.clip(horizon - n_step, 0, length - 1)
-        powers = discount ** jnp.arange(segment.mask.shape[0] + 1)
-        before = jnp.arange(segment.mask.shape[0]) < way
-        total = jnp.sum(jnp.where(before, powers[:-1] * segment.steps.reward, 0.0))
-        later = jax.tree.map(lambda leaf: _slice(leaf, way, n_step), segment)
-        return later, Way(total, powers[way], jnp.minimum(length, way + n_step))
+        total, _, _ = return_over(segment, discount, way)
+        later = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, way, n_step), segment)
+        return later, Way(total, discount**way, jnp.minimum(length, way + n_step))
 
     later, way = jax.vmap(partner)(segments)
     starts = jax.tree.map(lambda leaf: leaf[:, :n_step], segments)
     return jax.tree.map(lambda *both: jnp.concatenate(both), starts, later), way
-
-
-def bounds_of_pairs(
-    way: Way, goal: Float[Array, " starts"], variance: Float[Array, ""], z: float
-) -> Float[Array, " starts"]:
-    """Lower bounds on the starts; ``goal`` holds the targets of their partners."""
-    return way.total + way.discount * goal - z * jnp.sqrt(variance * way.steps)
-
-
-def _slice(leaf: Any, start: Int[Array, ""], size: int) -> Any:
-    return jax.lax.dynamic_slice_in_dim(leaf, start, size)

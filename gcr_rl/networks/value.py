@@ -109,22 +109,17 @@ def told_network(
     config: NetworkConfig, spec: ObservationSpec, atoms: int | None = None, *, key: PRNGKeyArray
 ) -> Any:
     """A network that respects a group which it is told: of signs, of the square, of tiles."""
-    hidden, kind, norm = config.hidden, config.encoder, config.layer_norm
+    hidden, kind = config.hidden, config.encoder
+    shared: dict[str, Any] = {
+        "scale": spec.scale, "atoms": atoms, "layer_norm": config.layer_norm, "key": key
+    }  # fmt: skip
     if kind == "sign":
         if len(spec.shape) != 1:
             raise InputError("network.encoder", kind, f"square: observations are {spec.shape}")
-        return SignNetwork(
-            spec.shape[0], hidden, scale=spec.scale, atoms=atoms, layer_norm=norm, key=key
-        )
+        return SignNetwork(spec.shape[0], hidden, **shared)
     if kind == "tiles":
         if spec.tile_size is None:
             raise InputError("network.encoder", kind, "another: observations have no tiles")
-        return ExchangeableNetwork(
-            spec.shape, hidden, tile_size=spec.tile_size, scale=spec.scale, atoms=atoms,
-            layer_norm=norm, key=key,
-        )  # fmt: skip
+        return ExchangeableNetwork(spec.shape, hidden, tile_size=spec.tile_size, **shared)
     symmetry = SquareSymmetry((0, 1, 2, 3)) if kind == "rotations" else None
-    return SquareNetwork(
-        spec.shape, hidden, symmetry=symmetry, scale=spec.scale, atoms=atoms, layer_norm=norm,
-        key=key,
-    )  # fmt: skip
+    return SquareNetwork(spec.shape, hidden, symmetry=symmetry, **shared)

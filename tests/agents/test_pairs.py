@@ -8,9 +8,10 @@ import pytest
 from gcr_rl.agents import make_value_agent
 from gcr_rl.agents.noise import Noise
 from gcr_rl.agents.objective import Dice
-from gcr_rl.agents.pairs import bounds_of_pairs, with_partners
+from gcr_rl.agents.pairs import with_partners
 from gcr_rl.config import Config
 from gcr_rl.errors import InputError
+from gcr_rl.losses import return_bound
 from gcr_rl.methods import METHODS
 from gcr_rl.networks import ObservationSpec
 from gcr_rl.presets import preset
@@ -59,7 +60,7 @@ def test_bounds_are_those_with_bootstraps_of_their_own(n_step, clock):
     both, way = with_partners(segments, horizon, n_step, discount)
     target, _ = objective._targets(state.params, known, 1, both, Dice())
     z = objective.config.order.noise_z
-    found = bounds_of_pairs(way, target.goal[SIZE:], NOISE.variance, z)
+    found = return_bound(way.total, way.discount, target.goal[SIZE:], way.steps, NOISE.variance, z)
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
