@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from gcr_rl.errors import InputError
+from gcr_rl.networks.convolution import Convolution
 from gcr_rl.networks.encoders import MLPEncoder
 
 Shape = tuple[int, ...]
@@ -31,7 +32,7 @@ def _need_image(shape: Shape, smallest: int) -> None:
 class NatureCNN(eqx.Module):
     """8x8/4, 4x4/2 and 3x3/1 convolutions of 32, 64, 64 channels, no padding; then an MLP."""
 
-    convolutions: tuple[eqx.nn.Conv2d, ...]
+    convolutions: tuple[Convolution, ...]
     mlp: MLPEncoder
 
     def __init__(
@@ -47,7 +48,7 @@ class NatureCNN(eqx.Module):
         height, width, depth = shape
         convolutions = []
         for (out, size, stride), k in zip(((32, 8, 4), (64, 4, 2), (64, 3, 1)), keys, strict=True):
-            convolutions.append(eqx.nn.Conv2d(depth, out, size, stride, key=k))
+            convolutions.append(Convolution(depth, out, size, stride, key=k))
             depth = out
             height, width = (height - size) // stride + 1, (width - size) // stride + 1
         self.convolutions = tuple(convolutions)
@@ -66,7 +67,7 @@ class NatureCNN(eqx.Module):
 class MinAtarCNN(eqx.Module):
     """One 3x3 convolution without padding, then an MLP."""
 
-    convolution: eqx.nn.Conv2d
+    convolution: Convolution
     mlp: MLPEncoder
 
     def __init__(
@@ -80,7 +81,7 @@ class MinAtarCNN(eqx.Module):
     ):
         _need_image(shape, 3)
         convolution_key, mlp_key = jax.random.split(key)
-        self.convolution = eqx.nn.Conv2d(shape[2], channels, 3, key=convolution_key)
+        self.convolution = Convolution(shape[2], channels, 3, key=convolution_key)
         size = channels * (shape[0] - 2) * (shape[1] - 2)
         self.mlp = MLPEncoder(size, hidden, layer_norm, key=mlp_key)
 
@@ -94,13 +95,13 @@ class MinAtarCNN(eqx.Module):
 class Residual(eqx.Module):
     """x + conv(relu(conv(relu(x)))), 3x3."""
 
-    first: eqx.nn.Conv2d
-    second: eqx.nn.Conv2d
+    first: Convolution
+    second: Convolution
 
     def __init__(self, channels: int, *, key: PRNGKeyArray):
         first_key, second_key = jax.random.split(key)
-        self.first = eqx.nn.Conv2d(channels, channels, 3, padding=1, key=first_key)
-        self.second = eqx.nn.Conv2d(channels, channels, 3, padding=1, key=second_key)
+        self.first = Convolution(channels, channels, 3, padding=1, key=first_key)
+        self.second = Convolution(channels, channels, 3, padding=1, key=second_key)
 
     def __call__(self, x: Float[Array, "c h w"]) -> Float[Array, "c h w"]:
         """The block's output."""
@@ -117,12 +118,12 @@ def halved(x: Float[Array, "c h w"]) -> Float[Array, "c half half"]:
 class ImpalaBlock(eqx.Module):
     """3x3 convolution, 3x3 max-pooling with stride 2, two residual blocks."""
 
-    convolution: eqx.nn.Conv2d
+    convolution: Convolution
     residuals: tuple[Residual, Residual]
 
     def __init__(self, depth: int, channels: int, *, key: PRNGKeyArray):
         keys = jax.random.split(key, 3)
-        self.convolution = eqx.nn.Conv2d(depth, channels, 3, padding=1, key=keys[0])
+        self.convolution = Convolution(depth, channels, 3, padding=1, key=keys[0])
         self.residuals = (Residual(channels, key=keys[1]), Residual(channels, key=keys[2]))
 
     def __call__(self, x: Float[Array, "c h w"]) -> Float[Array, "channels half half"]:

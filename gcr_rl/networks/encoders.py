@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from gcr_rl.networks.convolution import Convolution
+
 SMALLEST_VARIANCE = 1e-5
 
 
@@ -45,7 +47,7 @@ class MLPEncoder(eqx.Module):
 class CNNEncoder(eqx.Module):
     """3x3 convolutions on [height, width, channels] with ReLU, then an MLP."""
 
-    convolutions: tuple[eqx.nn.Conv2d, ...]
+    convolutions: tuple[Convolution, ...]
     mlp: MLPEncoder
 
     def __init__(
@@ -62,9 +64,7 @@ class CNNEncoder(eqx.Module):
         height, width, depth = shape
         convolutions = []
         for out, stride, k in zip(channels, strides, keys, strict=True):
-            convolutions.append(
-                eqx.nn.Conv2d(depth, out, kernel_size=3, stride=stride, padding=1, key=k)
-            )
+            convolutions.append(Convolution(depth, out, 3, stride, padding=1, key=k))
             depth, height, width = out, math.ceil(height / stride), math.ceil(width / stride)
         self.convolutions = tuple(convolutions)
         self.mlp = MLPEncoder(depth * height * width, hidden, layer_norm, key=mlp_key)

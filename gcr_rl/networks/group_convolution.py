@@ -16,6 +16,7 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
 
 from gcr_rl.envs import dihedral
 from gcr_rl.errors import InputError
+from gcr_rl.networks.convolution import convolve
 from gcr_rl.networks.equivariant import (
     ActionHead,
     FiniteGroup,
@@ -136,13 +137,8 @@ class GroupConvolution(eqx.Module):
         spread = images(self.weight)
         order, channels, size, places, side, _ = spread.shape
         kernels = spread.swapaxes(0, 1).reshape(channels * order, size * places, side, side)
-        maps = jax.lax.conv_general_dilated(
-            x.reshape(1, size * places, *x.shape[2:]),
-            kernels,
-            window_strides=(self.stride, self.stride),
-            padding=((PADDING, PADDING), (PADDING, PADDING)),
-        )
-        return maps.reshape(channels, order, *maps.shape[2:]) + self.bias[:, None, None, None]
+        maps = convolve(x.reshape(size * places, *x.shape[2:]), kernels, self.stride, PADDING)
+        return maps.reshape(channels, order, *maps.shape[1:]) + self.bias[:, None, None, None]
 
 
 class Flatten(eqx.Module):
