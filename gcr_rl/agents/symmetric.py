@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree, UInt32
 
 from gcr_rl.config import Config
 from gcr_rl.networks import QNetwork
-from gcr_rl.networks.encoders import MLPEncoder, rectified
+from gcr_rl.networks.encoders import MLPEncoder
 from gcr_rl.symmetry import (
     Group,
     LinearFirst,
@@ -161,13 +161,13 @@ def first_layer_shown(network: QNetwork) -> QFunction:
     encoder = network.encoder
     if not isinstance(encoder, MLPEncoder):
         return network
-    first, *others = encoder.layers
+    first, *others = encoder.linear_parts()
     assert first.bias is not None
 
     def rest(hidden: Float[Array, " width"]) -> Float[Array, " actions"]:
-        x = rectified(hidden, encoder.layer_norm)
+        x = encoder.activation(hidden)
         for layer in others:
-            x = rectified(layer(x), encoder.layer_norm)
+            x = encoder.activation(layer(x))
         return network.head(x)
 
     return LinearFirst(first.weight, first.bias, rest, network.scale)

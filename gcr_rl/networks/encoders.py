@@ -19,8 +19,20 @@ def rectified(x: Float[Array, "..."], layer_norm: bool) -> Float[Array, "..."]:
     return jax.nn.relu(x)
 
 
+def centred(layer: eqx.nn.Linear) -> eqx.nn.Linear:
+    """x -> W x + b - mean(W x + b), itself linear."""
+    assert layer.bias is not None
+    weight = layer.weight - jnp.mean(layer.weight, axis=0)
+    bias = layer.bias - jnp.mean(layer.bias)
+    return eqx.tree_at(lambda at: (at.weight, at.bias), layer, (weight, bias))
+
+
 class MLPEncoder(eqx.Module):
-    """Flatten, then fully connected layers with ReLU after each."""
+    """Flatten, then fully connected layers with ReLU after each.
+
+    Where layers are normalised, their weights are centred, once for a whole batch, and only the
+    size of each output is left to divide by.
+    """
 
     layers: tuple[eqx.nn.Linear, ...]
     layer_norm: bool = eqx.field(static=True)
@@ -39,9 +51,19 @@ class MLPEncoder(eqx.Module):
     def __call__(self, observation: Float[Array, "..."]) -> Float[Array, " features"]:
         """f(o)."""
         x = jnp.ravel(observation)
-        for layer in self.layers:
-            x = rectified(layer(x), self.layer_norm)
+        for layer in self.linear_parts():
+            x = self.activation(layer(x))
         return x
+
+    def linear_parts(self) -> tuple[eqx.nn.Linear, ...]:
+        """The layers, centred where they are normalised."""
+        return tuple(map(centred, self.layers)) if self.layer_norm else self.layers
+
+    def activation(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
+        """What follows each of ``linear_parts``."""
+        if self.layer_norm:
+            x = x * jax.lax.rsqrt(jnp.mean(x * x) + SMALLEST_VARIANCE)
+        return jax.nn.relu(x)
 
 
 class CNNEncoder(eqx.Module):

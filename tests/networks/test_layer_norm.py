@@ -21,6 +21,26 @@ def test_it_brings_the_entries_to_mean_zero_and_variance_one():
     assert np.isfinite(jax.grad(lambda y: rectified(y, True).sum())(jnp.ones(5))).all()
 
 
+def test_centred_weights_give_the_normalised_layer():
+    encoder = MLPEncoder(6, (32, 8), layer_norm=True, key=jax.random.key(0))
+    observation = jax.random.normal(jax.random.key(1), (6,)) + 2
+
+    def plainly(encoder):
+        x = observation
+        for layer in encoder.layers:
+            x = rectified(layer(x), True)
+        return jnp.sum(x * jnp.arange(8))
+
+    def fast(encoder):
+        return jnp.sum(encoder(observation) * jnp.arange(8))
+
+    assert float(fast(encoder)) != 0.0
+    np.testing.assert_allclose(fast(encoder), plainly(encoder), rtol=1e-5)
+    ours, theirs = eqx.filter_grad(fast)(encoder), eqx.filter_grad(plainly)(encoder)
+    for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
+        np.testing.assert_allclose(a, b, atol=2e-5)
+
+
 @pytest.mark.parametrize(
     ("encoder", "shape"),
     [
