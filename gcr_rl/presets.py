@@ -149,7 +149,10 @@ for _task, _values in {
         METHOD_PRESETS[_task, _method] = {"exploration.start": 1.0, **_values}
 METHOD_PRESETS["RotMirrorGrid", "gcr-rainbow"]["order.horizons"] = (5, 20)
 for _method in ("gcr-hard", "gcr-soft", "sym-only", "logic-only", "no-relabel"):
-    METHOD_PRESETS["RotMirrorGrid", _method] = {"order.horizons": (5, 20)}
+    METHOD_PRESETS["RotMirrorGrid", _method] = {
+        "order.horizons": (5, 20),
+        "exploration.fraction": 0.05,
+    }
     # More and more frequent updates: with the group they learn faster, Double-DQN forgets.
     for _task in ("CartPole", "CartPole-v1"):
         METHOD_PRESETS[_task, _method] = {
