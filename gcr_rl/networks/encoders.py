@@ -12,10 +12,15 @@ from gcr_rl.networks.convolution import Convolution
 SMALLEST_VARIANCE = 1e-5
 
 
+def _of_size_one(x: Float[Array, "..."]) -> Float[Array, "..."]:
+    """x over the root of the mean of its squares."""
+    return x * jax.lax.rsqrt(jnp.mean(x * x) + SMALLEST_VARIANCE)
+
+
 def rectified(x: Float[Array, "..."], layer_norm: bool) -> Float[Array, "..."]:
     """ReLU; with ``layer_norm`` of x brought to mean 0 and variance 1 over all its entries."""
     if layer_norm:
-        x = (x - jnp.mean(x)) * jax.lax.rsqrt(jnp.var(x) + SMALLEST_VARIANCE)
+        x = _of_size_one(x - jnp.mean(x))
     return jax.nn.relu(x)
 
 
@@ -61,9 +66,7 @@ class MLPEncoder(eqx.Module):
 
     def activation(self, x: Float[Array, " width"]) -> Float[Array, " width"]:
         """What follows each of ``linear_parts``."""
-        if self.layer_norm:
-            x = x * jax.lax.rsqrt(jnp.mean(x * x) + SMALLEST_VARIANCE)
-        return jax.nn.relu(x)
+        return jax.nn.relu(_of_size_one(x) if self.layer_norm else x)
 
 
 class CNNEncoder(eqx.Module):
