@@ -29,6 +29,12 @@ from gcr_rl.types import Metrics, Segment, Transition
 CHORE_SAMPLE = 512
 """Transitions that an agent's chore looks at."""
 
+_COMPILER: dict[str, dict[str, bool | str]] = {
+    "cpu": {"xla_cpu_copy_insertion_use_region_analysis": True}
+}
+"""The write of a step is fused into what reads the replay. With this the compiler sees that the
+read comes first; without it, it copies the replay twice in every step."""
+
 
 def epsilon_at(
     step: Int[Array, ""], config: ExplorationConfig, total_steps: int
@@ -319,7 +325,12 @@ def make_chunk(
             return carry
         return learner.learn_all(*carry, step + config.steps_per_iteration, level)
 
-    @partial(jax.jit, static_argnames=("learning", "level"), donate_argnames="state")
+    @partial(
+        jax.jit,
+        static_argnames=("learning", "level"),
+        donate_argnames="state",
+        compiler_options=_COMPILER.get(jax.default_backend()),
+    )
     def chunk(
         state: TrainState, start: Array, iterations: Array, learning: bool, level: int
     ) -> tuple[TrainState, ChunkStats]:
