@@ -6,7 +6,7 @@
 Every row names the command and the commit that made it. Tests: ``--candidate`` against every
 other method of the same task, options and budget, paired by seed, on the mean return over
 training: a two-sided sign-flip test, and non-inferiority with a margin of 5 % of the distance
-between the random and the optimal return; both corrected by Holm over the file.
+between the random and the optimal return; both corrected by Holm over the tests of a candidate.
 """
 
 import argparse
@@ -175,7 +175,7 @@ def main():
     parser.add_argument("store", type=Path)
     parser.add_argument("labels", nargs="*", help="SUITE-SCALE, as in STORE/suites; else all jobs")
     parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--candidate", default="gcr-hard")
+    parser.add_argument("--candidate", nargs="+", default=["gcr-hard"])
     parser.add_argument("--commit", help="where the runs could not know theirs (no git there)")
     parser.add_argument(
         "--until", type=int, help="look at all jobs up to this step, whether they finished or not"
@@ -197,7 +197,7 @@ def main():
             row for row in json.loads(file.read_text(encoding="utf-8"))["rows"]
             if (group_of(row), row["method"]) not in measured
         ]  # fmt: skip
-    found = tests(rows, options.candidate)
+    found = [test for candidate in options.candidate for test in tests(rows, candidate)]
     options.out.write_text(
         json.dumps({"about": __doc__.split("\n")[0], "tests": found, "rows": rows}) + "\n"
     )
