@@ -10,6 +10,7 @@ reset; consecutive rows of one column are consecutive steps, so segments are sli
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -51,13 +52,31 @@ def add(state: ReplayState, transition: Transition) -> ReplayState:
     rows = state.rows.action.shape[0]
 
     def write(ring: Array, leaf: Array) -> Array:
-        return jax.lax.dynamic_update_index_in_dim(ring, leaf.astype(ring.dtype), state.cursor, 0)
+        return written(ring, leaf.astype(ring.dtype), state.cursor)
 
     return ReplayState(
         rows=jax.tree.map(write, state.rows, transition),
         cursor=(state.cursor + 1) % rows,
         size=jnp.minimum(state.size + 1, rows),
     )
+
+
+@jax.custom_batching.custom_vmap
+def written(ring: Array, row: Array, cursor: Int[Array, ""]) -> Array:
+    """``ring`` with ``row`` at ``cursor``. Rings side by side with one cursor stay one slice to
+    write; JAX's own rule makes a scatter of it."""
+    return jax.lax.dynamic_update_index_in_dim(ring, row, cursor, 0)
+
+
+@written.def_vmap
+def _written_side_by_side(
+    size: int, batched: list[bool], ring: Array, row: Array, cursor: Array
+) -> tuple[Array, bool]:
+    if batched == [True, True, False]:
+        return jax.lax.dynamic_update_index_in_dim(ring, row, cursor, 1), True
+    axes = tuple(0 if along else None for along in batched)
+    write = partial(jax.lax.dynamic_update_index_in_dim, axis=0)
+    return jax.vmap(write, axes, axis_size=size)(ring, row, cursor), True
 
 
 def can_sample(state: ReplayState, length: int) -> Bool[Array, ""]:

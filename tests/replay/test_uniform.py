@@ -10,7 +10,7 @@ from gcr_rl.config import Config
 from gcr_rl.errors import InputError
 from gcr_rl.presets import preset
 from gcr_rl.replay import make_replay, make_uniform, n_step_return, return_over
-from gcr_rl.replay.uniform import draw_starts, same_episode
+from gcr_rl.replay.uniform import draw_starts, same_episode, written
 from gcr_rl.types import Segment, Transition
 
 ENVS, ROWS, LENGTH = 2, 8, 3
@@ -199,3 +199,22 @@ def test_donated_add_keeps_the_rest_of_the_ring():
     after = jax.jit(replay.add, donate_argnums=0)(state, row(5))
     np.testing.assert_array_equal(np.asarray(after.rows.reward)[:5], before[:5])
     assert np.asarray(after.rows.reward)[5, 0] == 5.0
+
+
+@pytest.mark.parametrize("batched", [(0, 0, None), (0, 0, 0), (0, None, 0), (None, 0, None)])
+def test_rings_side_by_side_are_written_as_one_by_one(batched):
+    def several(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
+        return shape if axis is None else (3, *shape)
+
+    ring = np.arange(np.prod(several((7, 2), batched[0]))).reshape(several((7, 2), batched[0]))
+    row, cursor = (
+        np.full(several((2,), batched[1]), -1),
+        np.resize([5, 0, 6], several((), batched[2])),
+    )
+    together = jax.vmap(written, batched)(ring, row, cursor)
+    for i in range(3):
+        given = zip((ring, row, cursor), batched, strict=True)
+        before, new, at = (x if axis is None else x[i] for x, axis in given)
+        expected = np.array(before)
+        expected[at] = new
+        np.testing.assert_array_equal(together[i], expected)
