@@ -10,7 +10,6 @@ reset; consecutive rows of one column are consecutive steps, so segments are sli
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -75,8 +74,7 @@ def _written_side_by_side(
     if batched == [True, True, False]:
         return jax.lax.dynamic_update_index_in_dim(ring, row, cursor, 1), True
     axes = tuple(0 if along else None for along in batched)
-    write = partial(jax.lax.dynamic_update_index_in_dim, axis=0)
-    return jax.vmap(write, axes, axis_size=size)(ring, row, cursor), True
+    return jax.vmap(written.fun, axes, axis_size=size)(ring, row, cursor), True
 
 
 def can_sample(state: ReplayState, length: int) -> Bool[Array, ""]:

@@ -203,18 +203,13 @@ def test_donated_add_keeps_the_rest_of_the_ring():
 
 @pytest.mark.parametrize("batched", [(0, 0, None), (0, 0, 0), (0, None, 0), (None, 0, None)])
 def test_rings_side_by_side_are_written_as_one_by_one(batched):
-    def several(shape: tuple[int, ...], axis: int | None) -> tuple[int, ...]:
-        return shape if axis is None else (3, *shape)
-
-    ring = np.arange(np.prod(several((7, 2), batched[0]))).reshape(several((7, 2), batched[0]))
-    row, cursor = (
-        np.full(several((2,), batched[1]), -1),
-        np.resize([5, 0, 6], several((), batched[2])),
-    )
-    together = jax.vmap(written, batched)(ring, row, cursor)
+    all_three = np.arange(42).reshape(3, 7, 2), np.array([[-1] * 2, [-2] * 2, [-3] * 2]), [5, 0, 6]
+    given = [
+        np.asarray(x if axis == 0 else x[0]) for x, axis in zip(all_three, batched, strict=True)
+    ]
+    together = jax.vmap(written, batched)(*given)
     for i in range(3):
-        given = zip((ring, row, cursor), batched, strict=True)
-        before, new, at = (x if axis is None else x[i] for x, axis in given)
+        before, new, at = (x[i] if axis == 0 else x for x, axis in zip(given, batched, strict=True))
         expected = np.array(before)
         expected[at] = new
         np.testing.assert_array_equal(together[i], expected)
