@@ -75,7 +75,24 @@ def random_bilinear_shift(
     """
     _need_images(images)
     shift = jax.random.uniform(key, (2, images.shape[0]), minval=0.0, maxval=2.0 * margin)
-    return shifted(images, shift[0] - margin, shift[1] - margin)
+    return shifted_within(images, shift[0] - margin, shift[1] - margin, margin)
+
+
+def shifted_within(
+    images: Images, down: Float[Array, " batch"], right: Float[Array, " batch"], margin: int
+) -> Float[Array, "batch height width channels"]:
+    """``shifted`` for amounts in [-margin, margin], without its gather of single pixels: a window
+    moved by whole pixels, and a mean of neighbours for what is left."""
+    height, width = images.shape[1:3]
+    around = padded(images, margin + 1, "repeat")
+    top, left = margin + 1 - down, margin + 1 - right
+    row, column = jnp.floor(top), jnp.floor(left)
+    corner = (row.astype(jnp.int32), column.astype(jnp.int32))
+    window = windows(around, *corner, height + 1, width + 1).astype(jnp.float32)
+    lower, further = ((place - whole).reshape(-1, 1, 1, 1)
+                      for place, whole in ((top, row), (left, column)))  # fmt: skip
+    tall = window[:, :-1] + lower * (window[:, 1:] - window[:, :-1])
+    return tall[:, :, :-1] + further * (tall[:, :, 1:] - tall[:, :, :-1])
 
 
 def shifted(

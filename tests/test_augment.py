@@ -98,6 +98,15 @@ def test_shift_is_scipys_bilinear():
     np.testing.assert_array_equal(out[0], PICTURE)
 
 
+@pytest.mark.parametrize("margin", [0, 1, 4])
+def test_shift_by_windows_is_the_shift_by_pixels(margin):
+    ends = jnp.array([[-margin, margin, 0.0], [margin, -margin, 0.0]])
+    drawn = jax.random.uniform(KEY, (2, BATCH - 3), minval=-margin, maxval=margin)
+    down, right = jnp.concatenate([ends, drawn], axis=1)
+    out = augment.shifted_within(PICTURES, down, right, margin)
+    np.testing.assert_allclose(out, augment.shifted(PICTURES, down, right), atol=1e-3)
+
+
 def test_shift_is_uniform_and_keeps_averages():
     ramp = jnp.broadcast_to(jnp.arange(64.0)[None, :, None, None], (BATCH, 64, 64, 1))
     out = jax.jit(partial(augment.random_bilinear_shift, margin=4))(KEY, ramp)
