@@ -71,7 +71,7 @@ docs: $(VENV)/.docs ## Build the documentation into site/
 	@$(BIN)/mkdocs build --strict --quiet && echo "documentation: site/index.html"
 
 bench: $(VENV)/.bench ## Run the speed benchmarks with their peers, results in benchmarks/results/
-	@for file in $(filter-out benchmarks/suite_figures.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
+	@for file in $(filter-out benchmarks/suite_%.py benchmarks/minatar_%.py,$(wildcard benchmarks/*.py)); do echo "== $$file"; $(BIN)/python $$file || exit 1; done
 
 clean: ## Remove the virtual environment and caches
 	rm -rf $(VENV) .cache site .pytest_cache .mypy_cache .ruff_cache

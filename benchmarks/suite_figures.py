@@ -4,9 +4,10 @@
     python benchmarks/suite_figures.py STORE grid-full --out benchmarks/results/suite_grid.json
 
 Every row names the command and the commit that made it. Tests: ``--candidate`` against every
-other method of the same task, options and budget, paired by seed, on the mean return over
-training: a two-sided sign-flip test, and non-inferiority with a margin of 5 % of the distance
-between the random and the optimal return; both corrected by Holm over the tests of a candidate.
+other method of the same task, options and budget, paired by seed (where one has more of them,
+on those that both have), on the mean return over training: a two-sided sign-flip test, and
+non-inferiority with a margin of 5 % of the distance between the random and the optimal return;
+both corrected by Holm over the tests of a candidate.
 """
 
 import argparse
@@ -64,6 +65,7 @@ def figures(folder, label, commit, until=None):
         "curve_steps": curve.steps.tolist(),
         "curve_mean": curve.returns.mean(axis=0).round(3).tolist(),
         "curve_worst": curve.returns.min(axis=0).round(3).tolist(),
+        "curves": curve.returns.round(2).tolist(),
     }
     if facts.threshold is not None:
         reached = metrics.steps_to_threshold(curve, facts.threshold, budget)
@@ -102,12 +104,19 @@ def first_above(curve, threshold):
 def group_of(row):
     """Rows with one of these are compared with each other."""
     options = json.dumps(row["env"], sort_keys=True)
-    return (row["task"], options, row["steps"], row.get("until"), row["seeds"])
+    return (row["task"], options, row["steps"], row.get("until"))
 
 
 def by_seed(row, name):
     """Scores keyed by seed, as the paired tests want them."""
     return dict(enumerate(row[name], start=row["first_seed"]))
+
+
+def paired(ours, other, name):
+    """Both methods' scores on the seeds that both have."""
+    first, second = by_seed(ours, name), by_seed(other, name)
+    shared = sorted(first.keys() & second.keys())
+    return {seed: first[seed] for seed in shared}, {seed: second[seed] for seed in shared}
 
 
 def tests(rows, candidate):
@@ -119,7 +128,7 @@ def tests(rows, candidate):
     for members in groups.values():
         ours = next((row for row in members if row["method"] == candidate), None)
         for other in members if ours is not None else ():
-            if other is not ours:
+            if other is not ours and paired(ours, other, "training")[0]:
                 found.append(compared(ours, other))
     for name in ("p", "p_non_inferior", "p_residual", "p_variance"):
         chosen = [test for test in found if test.get(name) is not None]
@@ -130,8 +139,8 @@ def tests(rows, candidate):
 
 
 def compared(ours, other):
-    """All tests of one pair of methods."""
-    first, second = by_seed(ours, "training"), by_seed(other, "training")
+    """All tests of one pair of methods, on the seeds that both have."""
+    first, second = paired(ours, other, "training")
     result = statistics.paired_permutation_test(first, second, seed=0)
     facts = task_facts(ours["task"], ours["env"])
     test = {
@@ -140,6 +149,7 @@ def compared(ours, other):
         "steps": ours["steps"],
         "candidate": ours["method"],
         "other": other["method"],
+        "seeds": len(first),
         "difference": result.difference,
         "p": result.p_value,
     }
@@ -151,10 +161,8 @@ def compared(ours, other):
         test |= {"margin": margin, "lower": bound.lower_bound, "p_non_inferior": bound.p_value}
     for name, short in (("residual", "p_residual"), ("value_variance", "p_variance")):
         if ours[name] is not None and other[name] is not None:
-            paired = statistics.paired_permutation_test(
-                by_seed(ours, name), by_seed(other, name), seed=0
-            )
-            test |= {f"difference_{name}": paired.difference, short: paired.p_value}
+            apart = statistics.paired_permutation_test(*paired(ours, other, name), seed=0)
+            test |= {f"difference_{name}": apart.difference, short: apart.p_value}
     return test
 
 
