@@ -44,7 +44,8 @@ def draw(axes, rows, styles):
     best = task_facts(rows[0]["task"], rows[0]["env"]).optimal_return
     if best is not None:
         axes.axhline(best, color="#999999", linewidth=0.8, linestyle=(0, (2, 2)))
-    axes.set_title(f"{rows[0]['task']}, {rows[0]['seeds']} seeds", fontsize=10)
+    seeds = "–".join(str(count) for count in sorted({row["seeds"] for row in rows}))
+    axes.set_title(f"{rows[0]['task']}, {seeds} seeds", fontsize=10)
     axes.set_xlabel("thousand steps", fontsize=9)
     axes.set_xlim(0, rows[0]["steps"] / 1e3)
     axes.tick_params(labelsize=8)
