@@ -3,8 +3,7 @@
     python benchmarks/suite_curves.py benchmarks/results/suite_{cartpole,grid,button,chain}.json \
         --out docs/images/curves.png
 
-Mean over seeds; of each file the task as registered (no options, or its first ones) at the
-budget that most rows have.
+Mean over seeds; of each file the task, options and budget that most rows have.
 """
 
 import argparse
@@ -13,15 +12,11 @@ from collections import Counter
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from suite_figures import group_of
 
 from gcr_rl.methods import METHODS
 from gcr_rl.report.figures import method_styles
 from gcr_rl.report.summary import task_facts
-
-
-def group_of(row):
-    """Rows of one panel share this."""
-    return json.dumps([row["task"], row["env"], row["steps"], row.get("until")])
 
 
 def most_rows(path):
