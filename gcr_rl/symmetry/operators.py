@@ -12,6 +12,8 @@ from jaxtyping import Array, Float, Int
 
 from gcr_rl.errors import InputError
 
+_POLAR_STEPS = 60
+
 
 def sinkhorn(logits: Float[Array, "n n"], iterations: int = 20) -> Float[Array, "n n"]:
     """S_T with S_0 = exp(L), S_{t+1} = N_row(N_col(S_t)), in the log domain.
@@ -67,13 +69,10 @@ def polar(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
     Its derivative is written out (see :func:`_polar_jvp`): that of the singular vectors is
     not defined where singular values are equal, which they are at every orthogonal matrix.
 
-    LAPACK's divide and conquer gives up (NaN) on about one in a hundred 128 x 128 matrices whose
-    singular values agree to rounding, as those of a kept transform do; Newton–Schulz is at its
-    best there and takes over. The QR algorithm does not give up and takes three times as long.
+    On a processor by LAPACK, on accelerators by products: there a decomposition of a 256 x 256
+    matrix takes milliseconds and a batch of them goes one after the other.
     """
-    left, _, right = jnp.linalg.svd(matrix)
-    found = left @ right
-    return jnp.where(jnp.all(jnp.isfinite(found)), found, _polar_by_products(matrix))
+    return lax.platform_dependent(matrix, cpu=_polar_by_decomposition, default=_polar_by_products)
 
 
 @polar.defjvp
@@ -92,14 +91,47 @@ def _polar_jvp(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Ar
     return left @ right, left @ omega @ right
 
 
-def _polar_by_products(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
-    """Newton–Schulz from A / ||A||_F, whose singular values are at most 1: it cannot diverge.
+def _polar_by_decomposition(matrix: Float[Array, "d d"]) -> Float[Array, "d d"]:
+    """UVᵀ from LAPACK. Its divide and conquer gives up (NaN) on about one in a hundred 128 x 128
+    matrices whose singular values agree to rounding, as those of a kept transform do; products
+    take over there. The QR algorithm does not give up and takes three times as long."""
+    left, _, right = jnp.linalg.svd(matrix)
+    return _polar_by_products(matrix, left @ right)
 
-    A multiple of an orthogonal matrix begins at 1/√d and grows by half each time: eight steps
-    to 1 for d = 512, four more to rounding.
+
+def _polar_by_products(
+    matrix: Float[Array, "d d"], found: Float[Array, "d d"] | None = None
+) -> Float[Array, "d d"]:
+    """Newton–Schulz from A / ||A||_F, each step scaled for singular values in [low, 1].
+
+    X <- (a/2) X (3 I - a² XᵀX) with a² = 3 / (1 + low + low²) sends both ends of [low, 1] to the
+    same point, the next ``low``, and the largest value inside to 1 (Chen and Chow, 2014). Small
+    ones grow 2.6-fold a step instead of 1.5-fold: twenty steps where all are above 1e-6 of the
+    norm. Smaller ones take longer; where A is singular, rounding decides as it does in LAPACK.
+    ``found``, where it is finite, is taken for the answer, and no step is made.
     """
-    start = matrix / jnp.maximum(jnp.linalg.norm(matrix), jnp.finfo(matrix.dtype).tiny)
-    return lax.fori_loop(0, 16, lambda _, x: newton_schulz(x), start)
+    size, tiny = matrix.shape[-1], jnp.finfo(matrix.dtype).tiny
+    identity = jnp.eye(size, dtype=matrix.dtype)
+
+    def unfinished(carry: tuple[Array, ...]) -> Array:
+        _, _, step, defect = carry
+        return (defect > 2e-6 * size**0.5) & (step < _POLAR_STEPS)
+
+    def body(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+        x, low, step, _ = carry
+        gram = jnp.matmul(x.T, x, precision="highest")
+        square = 3.0 / (1.0 + low + low**2)
+        moved = jnp.matmul(x, 3.0 * identity - square * gram, precision="highest")
+        low = jnp.minimum(0.5 * jnp.sqrt(square) * low * (3.0 - square * low**2), 1.0)
+        defect = jnp.linalg.norm(gram - identity)
+        return 0.5 * jnp.sqrt(square) * moved, low, step + 1, defect
+
+    start = matrix / jnp.maximum(jnp.linalg.norm(matrix), tiny)
+    low, defect = jnp.asarray(1e-6, matrix.dtype), jnp.asarray(jnp.inf, matrix.dtype)
+    if found is not None:
+        given = jnp.all(jnp.isfinite(found))
+        start, defect = jnp.where(given, found, start), jnp.where(given, 0.0, defect)
+    return lax.while_loop(unfinished, body, (start, low, jnp.int32(0), defect))[0]
 
 
 def newton_schulz(matrix: Float[Array, "d d"], iterations: int = 1) -> Float[Array, "d d"]:

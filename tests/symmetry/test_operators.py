@@ -10,6 +10,7 @@ from scipy.linalg import polar as scipy_polar
 from scipy.optimize import linear_sum_assignment
 
 from gcr_rl.errors import InputError
+from gcr_rl.symmetry import operators
 from gcr_rl.symmetry.operators import (
     check_permutations,
     nearest_permutation,
@@ -104,6 +105,26 @@ def test_polar_takes_over_where_the_decomposition_gives_up(monkeypatch):
     for scale in (1.0, 1e-3, 40.0):
         np.testing.assert_allclose(jax.vmap(polar)(scale * exact), exact, atol=1e-5)
     assert np.isfinite(polar(jnp.zeros((4, 4)))).all()
+
+
+@pytest.mark.parametrize("spread", [0.0, 1.0, 3.0, 5.0])
+def test_polar_by_products_equals_scipy_for_every_condition(spread):
+    draw = np.random.default_rng(2)
+    left, right = np.linalg.qr(draw.normal(size=(2, 64, 64)))[0]
+    matrix = 7.0 * left @ np.diag(np.logspace(0.0, -spread, 64)) @ right
+    found = jax.jit(operators._polar_by_products)(jnp.asarray(matrix, jnp.float32))
+    np.testing.assert_allclose(found, left @ right, atol=3e-6 * 10.0**spread + 1e-5)
+    np.testing.assert_allclose(found.T @ found, np.eye(64), atol=1e-5)
+
+
+def test_polar_by_products_of_a_singular_matrix_is_orthogonal_and_solves_procrustes():
+    draw = np.random.default_rng(3)
+    source, target = draw.normal(size=(2, 20, 64))
+    matrix = target.T @ source  # rank 20
+    found = np.asarray(operators._polar_by_products(jnp.asarray(matrix, jnp.float32)))
+    np.testing.assert_allclose(found.T @ found, np.eye(64), atol=1e-5)
+    best = np.linalg.svd(matrix, compute_uv=False).sum()
+    assert np.sum(found * matrix) >= (1 - 1e-5) * best
 
 
 def test_polar_gradient_is_finite_at_orthogonal_and_singular_matrices():
