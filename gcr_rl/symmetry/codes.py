@@ -16,6 +16,7 @@ from gcr_rl.symmetry.vocabulary import Vocabulary
 
 Codes = UInt64[np.ndarray, "*shape"]
 _SEED = 20_250_311
+_FEW_BYTES = 3
 
 
 def mix(values: Codes) -> Codes:
@@ -48,15 +49,25 @@ def weights(count: int, stream: int) -> Codes:
 
 
 def row_codes(rows: Shaped[np.ndarray, "*shape width"]) -> Codes:
-    """sum_c weight_c * word(rows[..., c]) modulo 2^64."""
+    """sum_c weight_c * word(rows[..., c]) modulo 2^64; of wider rows of bytes eight make a word."""
+    if rows.dtype == np.uint8 and rows.shape[-1] > _FEW_BYTES:
+        rows = _eight_at_once(rows)
     weight = weights(rows.shape[-1], 0)
     if rows.dtype != np.uint8 or rows.size < 256 * rows.shape[-1]:
-        return np.asarray((words(rows) * weight).sum(axis=-1, dtype=np.uint64))
+        return np.asarray(words(rows) @ weight)
     table = words(np.arange(256)) * weight[:, None]  # bytes have few words: look them up
     total = table[0][rows[..., 0]]
     for c in range(1, rows.shape[-1]):
         total += table[c][rows[..., c]]
     return total
+
+
+def _eight_at_once(rows: Shaped[np.ndarray, "*shape width"]) -> Codes:
+    """Bytes as words of eight, the last one filled up with zeros."""
+    missing = -rows.shape[-1] % 8
+    if missing:
+        rows = np.pad(rows, [(0, 0)] * (rows.ndim - 1) + [(0, missing)])
+    return np.ascontiguousarray(rows).view(np.uint64)
 
 
 def observation_codes(observations: Shaped[np.ndarray, "n ..."]) -> UInt64[np.ndarray, " n"]:

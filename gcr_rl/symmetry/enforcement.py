@@ -29,6 +29,7 @@ import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import equinox as eqx
@@ -42,7 +43,6 @@ from gcr_rl.errors import InputError
 from gcr_rl.symmetry.certificate import CertificateSettings
 from gcr_rl.symmetry.discovery import discover
 from gcr_rl.symmetry.group import Group, bucket_level, generate
-from gcr_rl.symmetry.padding import padded_size
 from gcr_rl.symmetry.quotient import QFunction, Wrapper, bucketed, quotient
 from gcr_rl.symmetry.sample import LONG_LIST, Evidence
 from gcr_rl.symmetry.sorting import SortingGroup, sorting_group, sorting_quotient
@@ -53,6 +53,11 @@ from gcr_rl.types import Transition
 
 MOST_AT_ONCE = 8
 """Seeds that are judged side by side: each has its window of observations in memory."""
+
+PIECE = 1024
+"""Rows that are read from a device at once."""
+
+_ONE_AT_A_TIME = Lock()
 
 
 class InForce(eqx.Module):
@@ -174,11 +179,40 @@ def latest_rows(
     """
     number = min(int(size), max(count, 1))
     rows = ring.action.shape[0 if seed is None else 1]
-    # A gather on a device is compiled for each length: few of them, and the rest cut off here.
-    padded = padded_size(number)
-    order = (int(cursor) - padded + np.arange(padded)) % rows
-    place: Any = order if seed is None else (seed, order)
-    return jax.tree.map(lambda leaf: np.asarray(leaf[place])[padded - number :], ring)
+    order = (int(cursor) - number + np.arange(number)) % rows
+    ring = jax.tree.map(jnp.asarray, ring)
+    if seed is None:
+        return _by_pieces(lambda piece: _rows_of(ring, piece), order)
+    place = jnp.int32(seed)  # as data: all seeds share a program
+    return _by_pieces(lambda piece: _rows_of_seed(ring, place, piece), order)
+
+
+@jax.jit
+def _rows_of(ring: Transition, order: Int[Array, " m"]) -> Transition:
+    return jax.tree.map(lambda leaf: leaf[order], ring)
+
+
+@jax.jit
+def _rows_of_seed(ring: Transition, seed: Int[Array, ""], order: Int[Array, " m"]) -> Transition:
+    return jax.tree.map(lambda leaf: leaf[seed, order], ring)
+
+
+def _by_pieces(function: Callable[[Any], Any], *arrays: Any) -> Any:
+    """``function`` of host arrays, row by row, as host arrays.
+
+    A program is compiled for each length, and a window grows from check to check: so it is
+    called with pieces of one length, the last one filled up. One thread at a time: those that
+    judge the seeds would all compile it at once.
+    """
+    count = len(jax.tree.leaves(arrays)[0])
+    found = []
+    with _ONE_AT_A_TIME:
+        for start in range(0, count, PIECE):
+            rows = np.minimum(np.arange(start, start + PIECE), count - 1)
+            piece = function(*jax.tree.map(lambda leaf, rows=rows: leaf[rows], arrays))
+            kept = min(PIECE, count - start)
+            found.append(jax.tree.map(lambda leaf, kept=kept: np.asarray(leaf)[:kept], piece))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *found)
 
 
 def evidence_of(
@@ -212,10 +246,8 @@ def _batched(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _decoded(decode: Callable[[Any], Any], stored: Any) -> np.ndarray:
-    """Every stored observation; padded to a power of two, so that few lengths are compiled."""
-    count = len(jax.tree.leaves(stored)[0])
-    places = np.minimum(np.arange(padded_size(count)), count - 1)
-    return np.asarray(_batched(decode)(jax.tree.map(lambda leaf: leaf[places], stored)))[:count]
+    """Every stored observation."""
+    return _by_pieces(_batched(decode), stored)
 
 
 def _generated(

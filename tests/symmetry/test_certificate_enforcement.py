@@ -13,6 +13,7 @@ from gcr_rl.errors import InputError
 from gcr_rl.symmetry import (
     Evidence,
     Schedule,
+    enforcement,
     init_standing,
     quotient,
     reynolds,
@@ -127,6 +128,20 @@ def test_the_latest_rows_of_a_ring_come_oldest_first():
     assert latest_rows(ring, 2, 2, 10).action.ravel().tolist() == [5, 6]
     both = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 1]), ring)
     assert latest_rows(both, 2, 5, 3, seed=1).action.ravel().tolist() == [5, 6, 7]
+
+
+def test_rows_are_read_in_pieces_of_one_length_and_compiled_once(monkeypatch):
+    monkeypatch.setattr(enforcement, "PIECE", 4)
+    code = jnp.arange(20)[:, None]
+    ring = Transition(code, code, code * 1.0, code, code > 30, code > 30)
+    enforcement._rows_of._clear_cache()
+    for count in (1, 3, 4, 5, 11, 20):
+        found = latest_rows(ring, 2, 20, count)
+        assert found.action.ravel().tolist() == [i % 20 for i in range(22 - count, 22)]
+    assert enforcement._rows_of._cache_size() == 1
+    stored = Transition(*(np.asarray(leaf) for leaf in found))
+    seen = evidence_of(stored, lambda c: jnp.stack([c, -c])).observation
+    assert seen[:, 1].tolist() == [-c for c in found.observation.ravel()]
 
 
 def test_only_seeds_that_are_due_are_checked():
