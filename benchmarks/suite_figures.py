@@ -107,6 +107,41 @@ def group_of(row):
     return (row["task"], options, row["steps"], row.get("until"))
 
 
+def joined(rows):
+    """Rows of one method that differ only in their seeds, which follow one another, as one row."""
+    groups = defaultdict(list)
+    for row in rows:
+        groups[group_of(row), row["method"]].append(row)
+    return [whole(sorted(parts, key=lambda row: row["first_seed"])) for parts in groups.values()]
+
+
+def whole(parts):
+    """One row of several; ``parts`` keeps what made each of them."""
+    if len(parts) == 1:
+        return parts[0]
+    ends = [part["first_seed"] + part["seeds"] for part in parts]
+    if ends[:-1] != [part["first_seed"] for part in parts[1:]]:
+        raise SystemExit(f"{parts[0]['method']}: seeds that do not follow one another: {ends}")
+    row = dict(parts[0])
+    for name in ("final", "training", "residual", "value_variance", "to_threshold"):
+        if row.get(name) is not None:
+            row[name] = [value for part in parts for value in part[name]]
+    sizes = [part["seeds"] for part in parts]
+    means = np.average([part["curve_mean"] for part in parts], axis=0, weights=sizes)
+    worst = np.min([part["curve_worst"] for part in parts], axis=0)
+    row |= {"seeds": sum(sizes), "curve_mean": means.round(3).tolist()}
+    row |= {"curve_worst": worst.tolist(), "reached": sum(part.get("reached", 0) for part in parts)}
+    row["curves"] = [curve for part in parts for curve in part.get("curves", [])]
+    if len(row["curves"]) < row["seeds"]:
+        del row["curves"]
+    if "threshold" in row:
+        above = means >= row["threshold"]
+        row["mean_curve_reaches"] = row["curve_steps"][int(above.argmax())] if above.any() else None
+    kept = ("key", "commit", "command", "first_seed", "seeds")
+    row["parts"] = [{name: part[name] for name in kept} for part in parts]
+    return row
+
+
 def by_seed(row, name):
     """Scores keyed by seed, as the paired tests want them."""
     return dict(enumerate(row[name], start=row["first_seed"]))
@@ -190,7 +225,8 @@ def main():
     )
     parser.add_argument(
         "--with", dest="earlier", type=Path, nargs="*", default=[], metavar="FILE",
-        help="files whose rows stay where the store has nothing for the same method and task",
+        help="files whose rows stay where the store has nothing for the same method, task and "
+        "first seed; seeds that follow one another become one row",
     )  # fmt: skip
     options = parser.parse_args()
     store = Store(options.store)
@@ -199,12 +235,13 @@ def main():
         for label, key in jobs_of(store, options.labels)
         if complete(store, key, options.until)
     ]
-    measured = {(group_of(row), row["method"]) for row in rows}
+    measured = {(group_of(row), row["method"], row["first_seed"]) for row in rows}
     for file in options.earlier:
         rows += [
             row for row in json.loads(file.read_text(encoding="utf-8"))["rows"]
-            if (group_of(row), row["method"]) not in measured
+            if (group_of(row), row["method"], row["first_seed"]) not in measured
         ]  # fmt: skip
+    rows = joined(rows)
     found = [test for candidate in options.candidate for test in tests(rows, candidate)]
     options.out.write_text(
         json.dumps({"about": __doc__.split("\n")[0], "tests": found, "rows": rows}) + "\n"
