@@ -111,8 +111,14 @@ def joined(rows):
     """Rows of one method that differ only in their seeds, which follow one another, as one row."""
     groups = defaultdict(list)
     for row in rows:
-        groups[group_of(row), row["method"]].append(row)
+        groups[group_of(row), row["method"], settings_of(row)].append(row)
     return [whole(sorted(parts, key=lambda row: row["first_seed"])) for parts in groups.values()]
+
+
+def settings_of(row):
+    """The configuration without its seeds."""
+    rest = {name: value for name, value in row["config"].items() if name != "seeds"}
+    return json.dumps(rest, sort_keys=True)
 
 
 def whole(parts):

@@ -164,6 +164,9 @@ for _method in ("gcr-hard", "gcr-soft", "sym-only", "logic-only", "no-relabel"):
             "replay.recent_share": 0.0,
             "exploration.fraction": 0.1,
         }
+# Rewards are noisy and pairs are few: what was seen of one is pooled (docs/replay.md).
+for _method in ("gcr-hard", "gcr-soft", "gcr-rainbow", "sym-only", "logic-only", "no-relabel"):
+    METHOD_PRESETS.setdefault(("NoisyRPSChain", _method), {})["replay.pooled"] = True
 
 
 def preset(task: str, method: str = "ddqn", overrides: Mapping[str, Any] | None = None) -> Config:

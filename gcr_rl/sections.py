@@ -98,6 +98,8 @@ class ReplayConfig:
     """That power (prioritised)."""
     beta: float = 0.4
     """Power of the importance weights at the start; it rises to 1 at the end (prioritised)."""
+    pooled: bool = False
+    """A reward counts as the mean of all that were seen for the same observation and action."""
 
 
 @dataclass(frozen=True)

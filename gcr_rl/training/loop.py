@@ -21,7 +21,7 @@ from gcr_rl.envs.simulator import Simulator
 from gcr_rl.evaluation.rollouts import Evaluation, Evaluator
 from gcr_rl.kernels.random import folded_bits, folded_keys, folded_uniform
 from gcr_rl.networks import ObservationSpec, factors_of
-from gcr_rl.replay import Memory, beta_at, make_replay
+from gcr_rl.replay import Memory, Pool, beta_at, init_pool, make_replay, noted, pooled
 from gcr_rl.training.sharding import over_devices, placed, seed_mesh
 from gcr_rl.training.state import SEED_AXES, ChunkStats, Streams, TrainState, streams
 from gcr_rl.types import Metrics, Segment, Transition
@@ -79,6 +79,7 @@ class Learner:
             episode_return=zeros,
             streams=keys,
             priorities=priorities,
+            pool=init_pool() if self.config.replay.pooled else (),
         )
 
     def act(
@@ -133,6 +134,8 @@ class Learner:
             episode_return=stats.episode_return + jnp.sum(jnp.where(done, total, 0.0)),
         )
         replay, priorities = self.replay.add((state.replay, state.priorities), transition)
+        if isinstance(state.pool, Pool):
+            state = state._replace(pool=noted(state.pool, transition))
         state = state._replace(
             replay=replay, priorities=priorities, episode_return=jnp.where(done, 0.0, total)
         )
@@ -165,8 +168,11 @@ class Learner:
         bits = folded_bits(state.streams.replay, index, (self.agent.segments_for(batch),))
         words = folded_bits(state.streams.update, index, (self.agent.words_needed(batch),))
         draw = self.replay.draw(held, bits, beta_at(step, replay.beta, self.config.steps))
+        segments = draw.segments
+        if isinstance(state.pool, Pool):
+            segments = pooled(state.pool, segments)
         agent, metrics, error = self.agent.learn(
-            state.agent, draw.segments, words, index, level, draw.weight
+            state.agent, segments, words, index, level, draw.weight
         )
         _, priorities = self.replay.update(held, draw, error)
         return agent, priorities, metrics

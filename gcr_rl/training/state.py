@@ -6,7 +6,7 @@ import jax
 from jaxtyping import Array, Float, Int, PRNGKeyArray, PyTree
 
 from gcr_rl.agents import AgentState
-from gcr_rl.replay import Priorities, ReplayState
+from gcr_rl.replay import Pool, Priorities, ReplayState
 
 GENERATOR = "threefry2x32"
 """The one that ``kernels.random`` writes out, whatever JAX's default is set to."""
@@ -44,6 +44,8 @@ class TrainState(NamedTuple):
     streams: Streams
     priorities: Priorities | tuple[()] = ()
     """Of the replay's starts, where they have some."""
+    pool: Pool | tuple[()] = ()
+    """Mean rewards by pair, where they are pooled."""
 
 
 # The axis of the seeds in every leaf. All seeds write their replay in step, so its cursor is
@@ -56,6 +58,7 @@ SEED_AXES: Any = cast(Any, TrainState)(
     episode_return=0,
     streams=0,
     priorities=0,
+    pool=0,
 )
 
 
