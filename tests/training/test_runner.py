@@ -115,15 +115,20 @@ def test_seeds_start_with_different_networks_and_act_differently():
     assert not np.array_equal(actions[0], actions[1])
 
 
-@pytest.mark.parametrize("stop", [0, 150, 300, 450])
-def test_resume_continues_to_the_same_bits(finished, tmp_path, stop):
-    """Cut a finished run back to a checkpoint, leave later rows in the logs, resume."""
-    copy = tmp_path / "copy"
-    shutil.copytree(finished, copy)
+def cut_back(path, copy, stop):
+    """A copy of a finished run as it was after its checkpoint at ``stop``."""
+    shutil.copytree(path, copy)
     (copy / "summary.json").unlink()
     for step in checkpoint.steps(copy / "checkpoints"):
         if step > stop:
             (copy / "checkpoints" / f"step-{step:012d}.json").unlink()
+    return copy
+
+
+@pytest.mark.parametrize("stop", [0, 150, 300, 450])
+def test_resume_continues_to_the_same_bits(finished, tmp_path, stop):
+    """Cut a finished run back to a checkpoint, leave later rows in the logs, resume."""
+    copy = cut_back(finished, tmp_path / "copy", stop)
     with open(copy / "log.jsonl", "a") as file:
         file.write('{"step": 999, "half a ro')
     resume(copy)
@@ -137,6 +142,13 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tmp_path
     shutil.rmtree(copy / "checkpoints")
     resume(copy)
     assert_same_run(finished, copy)
+
+
+def test_a_run_that_pools_rewards_resumes_to_the_same_bits(tmp_path):
+    train(config_of(**{"replay.pooled": True}), tmp_path / "run")
+    copy = cut_back(tmp_path / "run", tmp_path / "copy", 300)
+    resume(copy)
+    assert_same_run(tmp_path / "run", copy)
 
 
 def test_interruption_saves_and_resumes_to_the_same_bits(finished, tmp_path, monkeypatch):
