@@ -107,6 +107,11 @@ def group_of(row):
     return (row["task"], options, row["steps"], row.get("until"))
 
 
+def place_of(row):
+    """What a new row takes the place of."""
+    return group_of(row), row["method"], row["first_seed"], row.get("report")
+
+
 def joined(rows):
     """Rows of one method that differ only in their seeds, which follow one another, as one row."""
     groups = defaultdict(list)
@@ -241,12 +246,10 @@ def main():
         for label, key in jobs_of(store, options.labels)
         if complete(store, key, options.until)
     ]
-    measured = {(group_of(row), row["method"], row["first_seed"]) for row in rows}
+    measured = {place_of(row) for row in rows}
     for file in options.earlier:
-        rows += [
-            row for row in json.loads(file.read_text(encoding="utf-8"))["rows"]
-            if (group_of(row), row["method"], row["first_seed"]) not in measured
-        ]  # fmt: skip
+        earlier = json.loads(file.read_text(encoding="utf-8"))["rows"]
+        rows += [row for row in earlier if place_of(row) not in measured]
     rows = joined(rows)
     found = [test for candidate in options.candidate for test in tests(rows, candidate)]
     options.out.write_text(
