@@ -28,7 +28,7 @@ class Pool(NamedTuple):
 
     tag: UInt32[Array, " buckets"]
     total: Float[Array, " buckets"]
-    count: Float[Array, " buckets"]
+    seen: Float[Array, " buckets"]
 
 
 def init_pool() -> Pool:
@@ -39,13 +39,13 @@ def init_pool() -> Pool:
 def noted(pool: Pool, transition: Transition) -> Pool:
     """The pool after one step of every environment, leaves [envs, ...]."""
     bucket, tag = names_of(transition.observation, transition.action)
-    free = jnp.where(pool.count[bucket] == 0, bucket, BUCKETS)
+    free = jnp.where(pool.seen[bucket] == 0, bucket, BUCKETS)
     tags = pool.tag.at[free].max(tag, mode="drop")
     mine = jnp.where(tags[bucket] == tag, bucket, BUCKETS)
     return Pool(
         tags,
         pool.total.at[mine].add(transition.reward, mode="drop"),
-        pool.count.at[mine].add(1.0, mode="drop"),
+        pool.seen.at[mine].add(1.0, mode="drop"),
     )
 
 
@@ -53,8 +53,8 @@ def pooled(pool: Pool, segments: Segment) -> Segment:
     """The segments, leaves [batch, length, ...], with the mean reward of each step's pair."""
     steps = segments.steps
     bucket, tag = names_of(steps.observation, steps.action)
-    known = (pool.tag[bucket] == tag) & (pool.count[bucket] > 0)
-    mean = pool.total[bucket] / jnp.maximum(pool.count[bucket], 1.0)
+    known = (pool.tag[bucket] == tag) & (pool.seen[bucket] > 0)
+    mean = pool.total[bucket] / jnp.maximum(pool.seen[bucket], 1.0)
     return segments._replace(steps=steps._replace(reward=jnp.where(known, mean, steps.reward)))
 
 

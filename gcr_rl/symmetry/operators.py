@@ -3,6 +3,8 @@
 Convention everywhere: ``relabel[a] = b`` is the permutation matrix Π with Π[b, a] = 1.
 """
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -113,11 +115,11 @@ def _polar_by_products(
     size, tiny = matrix.shape[-1], jnp.finfo(matrix.dtype).tiny
     identity = jnp.eye(size, dtype=matrix.dtype)
 
-    def unfinished(carry: tuple[Array, ...]) -> Array:
+    def unfinished(carry: tuple[Array, Array, Any, Array]) -> Array:
         _, _, step, defect = carry
         return (defect > 2e-6 * size**0.5) & (step < _POLAR_STEPS)
 
-    def body(carry: tuple[Array, ...]) -> tuple[Array, ...]:
+    def body(carry: tuple[Array, Array, Any, Array]) -> tuple[Array, Array, Any, Array]:
         x, low, step, _ = carry
         gram = jnp.matmul(x.T, x, precision="highest")
         square = 3.0 / (1.0 + low + low**2)

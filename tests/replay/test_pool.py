@@ -35,8 +35,8 @@ def test_a_reward_becomes_the_mean_of_its_pair(kind):
     found, segment = played(jnp.asarray(states, kind), actions.tolist(), rewards.tolist())
     expected = [rewards[(states == s) & (actions == a)].mean() for s, a in zip(states, actions)]  # noqa: B905
     np.testing.assert_allclose(pooled(found, segment).steps.reward[0], expected, atol=1e-5)
-    assert int(found.count.sum()) == 200
-    assert int((found.count > 0).sum()) == len(set(zip(states.tolist(), actions.tolist())))  # noqa: B905
+    assert int(found.seen.sum()) == 200
+    assert int((found.seen > 0).sum()) == len(set(zip(states.tolist(), actions.tolist())))  # noqa: B905
 
 
 def test_pairs_that_are_met_once_keep_their_rewards_to_the_bit():
