@@ -179,12 +179,15 @@ def latest_rows(
     """
     number = min(int(size), max(count, 1))
     rows = ring.action.shape[0 if seed is None else 1]
-    order = (int(cursor) - number + np.arange(number)) % rows
+    taken = max(number, 1)  # none of an empty ring, in the shape of one
+    order = (int(cursor) - taken + np.arange(taken)) % rows
     ring = jax.tree.map(jnp.asarray, ring)
     if seed is None:
-        return _by_pieces(lambda piece: _rows_of(ring, piece), order)
-    place = jnp.int32(seed)  # as data: all seeds share a program
-    return _by_pieces(lambda piece: _rows_of_seed(ring, place, piece), order)
+        found = _by_pieces(lambda piece: _rows_of(ring, piece), order)
+    else:
+        place = jnp.int32(seed)  # as data: all seeds share a program
+        found = _by_pieces(lambda piece: _rows_of_seed(ring, place, piece), order)
+    return jax.tree.map(lambda leaf: leaf[:number], found)
 
 
 @jax.jit

@@ -126,6 +126,7 @@ def test_the_latest_rows_of_a_ring_come_oldest_first():
     assert latest_rows(ring, 2, 5, 10).action.ravel().tolist() == [2, 3, 4, 5, 6]
     assert latest_rows(ring, 2, 5, 3).reward.ravel().tolist() == [4, 5, 6]
     assert latest_rows(ring, 2, 2, 10).action.ravel().tolist() == [5, 6]
+    assert latest_rows(ring, 0, 0, 10).action.shape == (0, 1)
     both = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf + 1]), ring)
     assert latest_rows(both, 2, 5, 3, seed=1).action.ravel().tolist() == [5, 6, 7]
 
