@@ -83,17 +83,14 @@ def test_under_vmap_every_seed_has_its_own_pool():
     assert found.steps.reward.ravel().tolist() == [1.0, 5.0]
 
 
-def test_where_rewards_do_not_vary_a_run_is_the_same_and_where_they_do_it_is_not(tmp_path):
+def test_where_rewards_do_not_vary_a_run_is_the_same(tmp_path):
     small = {
         "steps": 300, "network.hidden": (16,), "replay.batch_size": 16,
         "replay.learning_starts": 100, "evaluation.every": 100, "run.checkpoint_every": 300,
     }  # fmt: skip
-    for task, same in (("Probe-C4", True), ("NoisyRPSChain", False)):
-        rows = []
-        for on in (False, True):
-            folder = tmp_path / f"{task}-{on}"
-            train(preset(task, "ddqn", small | {"replay.pooled": on}), folder)
-            rows.append(
-                [row["q_mean"] for row in read_rows(folder / "log.jsonl") if "q_mean" in row]
-            )
-        assert (rows[0] == rows[1]) is same
+    rows = []
+    for on in (False, True):
+        folder = tmp_path / str(on)
+        train(preset("Probe-C4", "ddqn", small | {"replay.pooled": on}), folder)
+        rows.append([row["q_mean"] for row in read_rows(folder / "log.jsonl") if "q_mean" in row])
+    assert rows[0] == rows[1] and rows[0]

@@ -144,8 +144,9 @@ def test_a_run_killed_before_its_first_checkpoint_starts_over(finished, tmp_path
     assert_same_run(finished, copy)
 
 
-def test_a_run_that_pools_rewards_resumes_to_the_same_bits(tmp_path):
+def test_a_run_that_pools_rewards_is_another_and_resumes_to_the_same_bits(finished, tmp_path):
     train(config_of(**{"replay.pooled": True}), tmp_path / "run")
+    assert rows_of(tmp_path / "run") != rows_of(finished)
     copy = cut_back(tmp_path / "run", tmp_path / "copy", 300)
     resume(copy)
     assert_same_run(tmp_path / "run", copy)
