@@ -73,7 +73,9 @@ def figures(folder, label, commit, until=None):
             "threshold": facts.threshold,
             "to_threshold": reached.steps.tolist(),
             "reached": int(reached.reached.sum()),
-            "mean_curve_reaches": first_above(curve, facts.threshold),
+            "mean_curve_reaches": first_above(
+                curve.steps, curve.returns.mean(axis=0), facts.threshold
+            ),
         }
     return row
 
@@ -95,10 +97,10 @@ def complete(store, key, until):
     return seeds == set(read_json(folder / "config.json", "run")["seeds"])
 
 
-def first_above(curve, threshold):
+def first_above(steps, means, threshold):
     """The first evaluation at which the mean over seeds is at least ``threshold``; or None."""
-    above = curve.returns.mean(axis=0) >= threshold
-    return int(curve.steps[above.argmax()]) if above.any() else None
+    above = means >= threshold
+    return int(steps[above.argmax()]) if above.any() else None
 
 
 def group_of(row):
@@ -141,13 +143,13 @@ def whole(parts):
     means = np.average([part["curve_mean"] for part in parts], axis=0, weights=sizes)
     worst = np.min([part["curve_worst"] for part in parts], axis=0)
     row |= {"seeds": sum(sizes), "curve_mean": means.round(3).tolist()}
-    row |= {"curve_worst": worst.tolist(), "reached": sum(part.get("reached", 0) for part in parts)}
+    row["curve_worst"] = worst.tolist()
     row["curves"] = [curve for part in parts for curve in part.get("curves", [])]
     if len(row["curves"]) < row["seeds"]:
         del row["curves"]
     if "threshold" in row:
-        above = means >= row["threshold"]
-        row["mean_curve_reaches"] = row["curve_steps"][int(above.argmax())] if above.any() else None
+        row["reached"] = sum(part["reached"] for part in parts)
+        row["mean_curve_reaches"] = first_above(row["curve_steps"], means, row["threshold"])
     kept = ("key", "commit", "command", "first_seed", "seeds")
     row["parts"] = [{name: part[name] for name in kept} for part in parts]
     return row

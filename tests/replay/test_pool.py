@@ -33,10 +33,11 @@ def test_a_reward_becomes_the_mean_of_its_pair(kind):
     states, actions = draw.integers(0, 5, 200), draw.integers(0, 3, 200)
     rewards = draw.normal(size=200).astype(np.float32)
     found, segment = played(jnp.asarray(states, kind), actions.tolist(), rewards.tolist())
-    expected = [rewards[(states == s) & (actions == a)].mean() for s, a in zip(states, actions)]  # noqa: B905
+    pairs = list(zip(states.tolist(), actions.tolist(), strict=True))
+    expected = [rewards[(states == s) & (actions == a)].mean() for s, a in pairs]
     np.testing.assert_allclose(pooled(found, segment).steps.reward[0], expected, atol=1e-5)
     assert int(found.seen.sum()) == 200
-    assert int((found.seen > 0).sum()) == len(set(zip(states.tolist(), actions.tolist())))  # noqa: B905
+    assert int((found.seen > 0).sum()) == len(set(pairs))
 
 
 def test_pairs_that_are_met_once_keep_their_rewards_to_the_bit():

@@ -172,12 +172,7 @@ def test_a_run_interrupted_again_right_after_a_resume_can_still_be_resumed(
     finished, tmp_path, monkeypatch
 ):
     """The checkpoint of the second interruption remembers the logs as they are after the cut."""
-    copy = tmp_path / "copy"
-    shutil.copytree(finished, copy)  # its evaluation.jsonl goes on to step 600
-    (copy / "summary.json").unlink()
-    for step in checkpoint.steps(copy / "checkpoints"):
-        if step > 450:
-            (copy / "checkpoints" / f"step-{step:012d}.json").unlink()
+    copy = cut_back(finished, tmp_path / "copy", 450)  # its evaluation.jsonl goes on to step 600
 
     def stop_at_once(self, state, stats, step):
         runner.signal.raise_signal(runner.signal.SIGINT)
