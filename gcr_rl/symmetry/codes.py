@@ -17,6 +17,8 @@ from gcr_rl.symmetry.vocabulary import Vocabulary
 Codes = UInt64[np.ndarray, "*shape"]
 _SEED = 20_250_311
 _FEW_BYTES = 3
+_CACHED = 2**19
+"""Bytes of observations whose codes are computed at once."""
 
 
 def mix(values: Codes) -> Codes:
@@ -37,9 +39,8 @@ def words(values: Shaped[np.ndarray, "*shape"]) -> Codes:
     """One mixed word per number; -0.0 and 0.0 are one number."""
     values = np.asarray(values)
     if np.issubdtype(values.dtype, np.floating):
-        bits = (values.astype(np.float32) + np.float32(0.0)).view(np.uint32)
-        return mix(bits.astype(np.uint64) + np.uint64(1))
-    return mix(values.astype(np.uint64) + np.uint64(1))
+        values = (values.astype(np.float32) + np.float32(0.0)).view(np.uint32)
+    return mix(values.astype(np.uint64, copy=False) + np.uint64(1))
 
 
 def weights(count: int, stream: int) -> Codes:
@@ -85,9 +86,9 @@ class ImageCodes:
         self.vocabulary, self.observations = vocabulary, observations
         transforms = vocabulary.transforms
         if isinstance(transforms, BlockGather):
-            rows = _block_rows(transforms, observations)
-            self.content = row_codes(rows)
-            self.negative = None if transforms.sign is None else row_codes(-rows)
+            signed = transforms.sign is not None
+            self.content = block_codes(transforms.layout, observations)
+            self.negative = block_codes(transforms.layout, -observations) if signed else None
             self.weight = weights(self.content.shape[1], 1)
             self.plain = self.content @ self.weight
 
@@ -121,6 +122,18 @@ def image_codes(
     """Codes of all images T_g o."""
     codes = ImageCodes(vocabulary, observations)
     return np.stack([codes.of(g) for g in range(vocabulary.size)])
+
+
+def block_codes(
+    layout: Layout, observations: Shaped[np.ndarray, "n ..."]
+) -> UInt64[np.ndarray, "n blocks"]:
+    """One code per block; a few observations at a time, so that what is made stays in the cache."""
+    found = np.empty((len(observations), layout.num_blocks), np.uint64)
+    together = max(_CACHED // max(observations[:1].nbytes, 1), 1)
+    for start in range(0, len(observations), together):
+        part = slice(start, start + together)
+        found[part] = row_codes(layout.split_all(observations[part]))
+    return found
 
 
 @lru_cache(maxsize=64)
@@ -214,10 +227,3 @@ def neighbour_order(vocabulary: Vocabulary, element: int) -> Int[np.ndarray, "9"
     matches = (shown[:, :, None] == known[:, None, :]).all(axis=0)
     order = matches.argmax(axis=1)
     return order if matches.any(axis=1).all() and len(set(order.tolist())) == 9 else None
-
-
-def _block_rows(
-    transforms: BlockGather, observations: Shaped[np.ndarray, "n ..."]
-) -> Shaped[np.ndarray, "n blocks width"]:
-    places = _block_places(transforms.layout)
-    return observations.reshape(len(observations), -1).take(places, axis=1)

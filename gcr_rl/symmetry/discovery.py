@@ -207,11 +207,15 @@ def _distances(
         return (asked.reshape(len(asked), -1) / unit).astype(np.float32)
 
     known = points(observation[references])
+    # Where all references are alike no product is needed: most of a picture never changes.
+    alike = (known == known[:1]).all(axis=0)
+    varied, usual_value = np.flatnonzero(~alike), np.where(alike, known[0], np.float32(0.0))
+    known = np.ascontiguousarray(known[:, varied])
     length = (known**2).sum(axis=1)
 
     def nearest(asked: np.ndarray, rows: Int[np.ndarray, " q"]) -> Float[np.ndarray, " q"]:
-        near = points(asked)
-        square = length - 2 * near @ known.T
+        near = points(asked) - usual_value
+        square = length - 2 * near[:, varied] @ known.T
         square[sample.cluster[rows][:, None] == sample.cluster[references]] = np.inf
         return np.sqrt(np.maximum(square.min(axis=1) + (near**2).sum(axis=1), 0.0))
 
@@ -223,10 +227,10 @@ def _distances(
         mine = moved[usual]
         if 2 * mine.sum() >= len(usual):
             rows = usual[mine]
-            return original[mine], nearest(sample.pair(element, rows)[0], rows)
+            return original[mine], nearest(sample.images(element, rows), rows)
         places = np.flatnonzero(moved)
         rows = places[thinned(len(places), queries)]
-        return nearest(observation[rows], rows), nearest(sample.pair(element, rows)[0], rows)
+        return nearest(observation[rows], rows), nearest(sample.images(element, rows), rows)
 
     return measure
 

@@ -122,11 +122,12 @@ class Sample:
 
     def pair(self, element: int, rows: Any) -> tuple[np.ndarray, np.ndarray]:
         """(T o, T o') of the rows asked for."""
-        evidence = self.evidence
-        return (
-            transformed(self.vocabulary, element, evidence.observation[rows]),
-            transformed(self.vocabulary, element, evidence.next_observation[rows]),
-        )
+        after = self.evidence.next_observation[rows]
+        return self.images(element, rows), transformed(self.vocabulary, element, after)
+
+    def images(self, element: int, rows: Any) -> Shaped[np.ndarray, "m ..."]:
+        """T o of the rows asked for."""
+        return transformed(self.vocabulary, element, self.evidence.observation[rows])
 
     def cells(self, element: int, rows: Any) -> tuple[np.ndarray, np.ndarray]:
         """Codes of the cells of (T o, T o'), of the rows asked for, on grids."""

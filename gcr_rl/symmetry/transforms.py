@@ -59,12 +59,21 @@ class Layout:
 
     def split(self, observation: Observation) -> Shaped[Array, "blocks width"]:
         """The observation as one row per block."""
-        observation = jnp.asarray(observation)
+        return self._cut(jnp.asarray(observation), ())
+
+    def split_all(
+        self, observations: Shaped[np.ndarray, "n ..."]
+    ) -> Shaped[np.ndarray, "n blocks width"]:
+        """Many observations on the host, each as one row per block."""
+        return self._cut(observations, observations.shape[:1])
+
+    def _cut(self, observations: Any, lead: tuple[int, ...]) -> Any:
         if not self.is_reshape:
             pairs = [n for pair in zip(self.grid, self.block, strict=True) for n in pair]
             axes = (*range(0, len(pairs), 2), *range(1, len(pairs), 2))
-            observation = observation.reshape(pairs).transpose(axes)
-        return observation.reshape(self.num_blocks, -1)
+            kept, moved = range(len(lead)), (axis + len(lead) for axis in axes)
+            observations = observations.reshape(*lead, *pairs).transpose(*kept, *moved)
+        return observations.reshape(*lead, self.num_blocks, math.prod(self.block))
 
     def join(self, rows: Shaped[Array, "blocks width"]) -> Shaped[Array, "..."]:
         """The inverse of :meth:`split`."""
