@@ -21,8 +21,8 @@ from gcr_rl.evaluation import statistics
 from gcr_rl.report.summary import task_facts
 
 RESULTS = Path(__file__).parent / "results"
-METHODS = ("rejax 0.1.3 DQN", "ddqn", "rainbow")
-COLOURS = ("#777777", "#0072b2", "#d55e00")
+METHODS = ("rejax 0.1.3 DQN", "ddqn", "rainbow", "gcr-rainbow")
+COLOURS = ("#777777", "#0072b2", "#d55e00", "#009e73")
 
 
 def read_rows():

@@ -244,6 +244,7 @@ _BOUNDS: tuple[tuple[str, float, float], ...] = (
     ("symmetry.contraction_period", 1, 2**31 - 1),
     ("order.coefficient", 0.0, 1e6),
     ("order.noise_z", 0.0, 100.0),
+    ("order.doubt", 0.0, 1.0),
     ("order.neighbours", 1, 1_024),
     ("order.temperature", 1e-6, 1e6),
     ("order.percentile", 0.0, 100.0),

@@ -4,7 +4,7 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from gcr_rl.types import Comparisons
 
@@ -74,8 +74,27 @@ def soft_bound_loss(
     return penalty / (1.0 + penalty) * jnp.mean(jnp.maximum(bound - value, 0.0) ** 2)
 
 
-def bounds_of(bound: Float[Array, " batch"]) -> Comparisons:
+def beyond_chance(gap: Float[Array, " batch"], share: float) -> Bool[Array, " batch"]:
+    """Which bounds exceed their targets by more than chance: ``gap`` is bound - target.
+
+    Noise of either is as likely to set them apart one way as the other, so gaps below -t tell
+    how many above t are chance (they are more than that: a policy that explores adds to them).
+    Kept are gaps from the smallest t on with 1 + #{gap <= -t} <= share · #{gap >= t}, as
+    knockoffs control false discoveries; none where there is no such t.
+    """
+    size = jnp.abs(gap)
+    up = jnp.sum(gap[None, :] >= size[:, None], axis=1)
+    down = jnp.sum(gap[None, :] <= -size[:, None], axis=1)
+    least = jnp.min(jnp.where(1 + down <= share * up, size, jnp.inf))
+    return (gap > 0) & (gap >= least)
+
+
+def bounds_of(
+    bound: Float[Array, " batch"], mask: Bool[Array, " batch"] | None = None
+) -> Comparisons:
     """value[i] >= bound[i] as comparisons: discount 0, no lower end."""
     slot = jnp.arange(bound.shape[0], dtype=jnp.int32)
     zero = jnp.zeros_like(bound)
-    return Comparisons(slot, slot, zero, bound, zero, jnp.ones(bound.shape, bool))
+    return Comparisons(
+        slot, slot, zero, bound, zero, jnp.ones(bound.shape, bool) if mask is None else mask
+    )

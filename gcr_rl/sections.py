@@ -200,6 +200,8 @@ class OrderConfig:
     """Draw half as many starts, each with a later step whose target bounds it (returns)."""
     noise_z: float = 3.0
     """Standard deviations of measured transition noise by which a bound is lowered (returns)."""
+    doubt: float = 1.0
+    """Largest share of chance among the slots that a batch raises; 1 asks nothing (returns)."""
     dag: bool = True
     """Keep comparisons only as far as they close no cycle, the heaviest first (nudge)."""
     neighbours: int = 8

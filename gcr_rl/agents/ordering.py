@@ -15,7 +15,7 @@ from gcr_rl import manifold
 from gcr_rl.agents.noise import Noise, strength
 from gcr_rl.config import OrderConfig
 from gcr_rl.evidence import VarianceScale, nudge
-from gcr_rl.losses import bounds_of, soft_bound_loss
+from gcr_rl.losses import beyond_chance, bounds_of, soft_bound_loss
 from gcr_rl.order import dag_loss, greedy_dag_by_node_full, soft_project
 from gcr_rl.types import Comparisons, Metrics
 
@@ -52,15 +52,21 @@ class Ordering:
     ) -> Aligned:
         """Values that are at least ``bound``: softly, or V+ = the targets' projection."""
         order, scale = self.config, strength(noise, self.config.floor)
+        higher, mask = bound > goal, None
+        refused = jnp.zeros(())
+        if order.doubt < 1.0:
+            mask = beyond_chance(bound - goal, order.doubt)
+            refused, higher = jnp.sum(higher & ~mask).astype(jnp.float32), mask
+            bound = jnp.where(mask, bound, jnp.minimum(bound, jax.lax.stop_gradient(taken)))
         metrics = self._common(noise) | {
             "order_violation": jnp.mean(jnp.maximum(bound - jax.lax.stop_gradient(taken), 0.0)),
-            "order_coverage": jnp.mean(bound > goal),
+            "order_coverage": jnp.mean(higher),
             "edges_proposed": jnp.float32(bound.shape[0]),
-            "edges_kept": jnp.sum(bound > goal).astype(jnp.float32),
-            "edges_refused": jnp.zeros(()),
+            "edges_kept": jnp.sum(higher).astype(jnp.float32),
+            "edges_refused": refused,
         }
         if order.route == "hard":
-            aligned, more = self._stepped(taken, goal, bounds_of(bound), bounds_only=True)
+            aligned, more = self._stepped(taken, goal, bounds_of(bound, mask), bounds_only=True)
             return Aligned(aligned, jnp.zeros(()), metrics | more)
         loss = order.coefficient * scale * soft_bound_loss(taken, bound, order.penalty * scale)
         return Aligned(goal, loss, metrics | {"order_loss": loss})

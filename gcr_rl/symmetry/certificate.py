@@ -98,6 +98,8 @@ class Scores(NamedTuple):
     min_count: int | None = None
     target: Int[np.ndarray, "k n"] | None = None
     """The group an image falls into (its relabelled action), where images change groups."""
+    speaks_for: bool = True
+    """Whether it may let a transform pass; one that may not can still contradict it."""
 
 
 class Exchanges(NamedTuple):
@@ -183,7 +185,9 @@ def judge(
             if (number >= least).all() and (lower >= -settings.tolerance).all():
                 result.verdict[members] = PASSED
                 result.bound[members] = np.fmax(result.bound[members], lower.min())
-    return result
+    if scores.speaks_for:
+        return result
+    return combine([against(result), strange(scores, moved, settings)])
 
 
 def linked(
@@ -203,6 +207,25 @@ def silence(count: int) -> Verdict:
         np.zeros(count, int),
         np.zeros(count, bool),
     )
+
+
+def strange(
+    scores: Scores, moved: Bool[np.ndarray, "k n"], settings: CertificateSettings
+) -> Verdict:
+    """In doubt is a transform whose images a model does not know although it knows the originals.
+
+    A symmetry maps what happens onto what happens, so that images are about as familiar; less
+    than ``support_share`` of them, and the transform has to wait.
+    """
+    asked = moved & ~np.isnan(scores.identity) & (scores.group >= 0)
+    number, known = asked.sum(axis=1), (asked & ~np.isnan(scores.images)).sum(axis=1)
+    few = known < settings.support_share * number
+    return silence(len(moved))._replace(doubt=few & (number >= settings.min_count))
+
+
+def against(verdict: Verdict) -> Verdict:
+    """The same without anything that would let a transform pass."""
+    return verdict._replace(verdict=np.minimum(verdict.verdict, SILENT))
 
 
 def combine(verdicts: list[Verdict]) -> Verdict:

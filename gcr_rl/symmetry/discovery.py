@@ -21,6 +21,7 @@ from gcr_rl.symmetry.certificate import (
     Exchanges,
     Scores,
     Verdict,
+    against,
     combine,
     consistent,
     judge,
@@ -416,7 +417,7 @@ def _judged_rewards(
     judged = _judged(scores, sample, elements, relabel, settings)
     if (sample.kind > 0).sum() >= settings.min_events:
         return judged
-    return judged._replace(verdict=np.minimum(judged.verdict, SILENT))
+    return against(judged)
 
 
 def _checked(evidence: Evidence, vocabulary: Vocabulary, num_actions: int) -> Evidence:

@@ -13,6 +13,8 @@ from gcr_rl.symmetry.certificate import CertificateSettings, Scores, table_fits
 from gcr_rl.symmetry.codes import join
 from gcr_rl.symmetry.sample import Sample
 
+UPHEAVAL = 0.5
+"""Transitions with more than twice this quantile of changed cells are judged by themselves too."""
 MAX_KINDS = 8
 """Outcomes (reward, ended) that are told apart as kinds; more are a continuous reward."""
 
@@ -29,7 +31,31 @@ def forward_scores(
         found.append(_patches(sample, elements, relabel, settings))
     if sample.is_vector:
         found += _regressions(sample, elements, relabel, settings)
-    return [one._replace(target=relabel[:, sample.action]) for one in found]
+    found = [one._replace(target=relabel[:, sample.action]) for one in found]
+    return [*found, *_upheavals(sample, found[1])] if sample.is_grid else found
+
+
+def _upheavals(sample: Sample, patches: Scores) -> list[Scores]:
+    """The neighbourhoods of transitions in which unusually many cells changed, by themselves.
+
+    What happens seldom (a swarm that moves once in a dozen steps) hardly counts in a mean over
+    all transitions, but a symmetry must hold for it too. How many cells change is the same
+    for an image, so that a true symmetry has nothing to fear from this choice. Such changes are
+    often hard to predict: paired with their images they contradict (or, where these are never
+    seen, raise doubt), alone they prove nothing.
+    """
+    before, after = sample.cells(sample.vocabulary.identity, slice(None))
+    number = (before != after).sum(axis=(1, 2))
+    large = number > max(2 * np.quantile(number, UPHEAVAL), 4)
+    if not sample.permutes_cells or not large.any():
+        return []
+    group = np.where(large, 0, -1)
+    return [
+        patches._replace(
+            name="neighbourhoods of upheavals", group=group, fits=True, target=None,
+            speaks_for=False,
+        )
+    ]  # fmt: skip
 
 
 def reward_scores(

@@ -112,6 +112,28 @@ def test_the_hard_route_regresses_on_the_larger_of_target_and_bound():
     assert max(moved) > 0
 
 
+@pytest.mark.parametrize("method", ["logic-only", "gcr-soft"])
+def test_doubt_lets_a_clear_bound_through_and_stops_what_the_other_side_outweighs(method):
+    late = jnp.zeros((32, LENGTH)).at[:, 2].set(5.0)  # only bounds of four steps see it
+    mixed = late.at[::2, 2].set(-5.0)  # as often down as up: chance
+    clear, chance, free = (
+        update_with(method, reward, doubt)
+        for reward, doubt in ((late, 0.2), (mixed, 0.2), (mixed, 1.0))
+    )
+    assert clear["edges_kept"] == 32 and clear["edges_refused"] == 0
+    assert chance["edges_kept"] == 0 and chance["edges_refused"] == free["edges_kept"] >= 16
+    assert chance["order_violation"] == 0.0 < free["order_violation"]
+
+
+def update_with(method, reward, doubt):
+    """The log of an update on segments with these rewards, bounds of four steps."""
+    agent = agent_for(method, **{"order.doubt": doubt})
+    batch = batch_of(jax.random.key(1))
+    batch = batch._replace(steps=batch.steps._replace(reward=reward))
+    _, metrics = jax.jit(agent.update)(agent.init(jax.random.key(0)), batch, None, 1)
+    return metrics
+
+
 def test_bounds_below_the_targets_change_nothing():
     agent, base = agent_for("logic-only"), agent_for("ddqn")
     state = agent.init(jax.random.key(0))

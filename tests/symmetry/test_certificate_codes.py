@@ -3,9 +3,19 @@
 import numpy as np
 import pytest
 
-from gcr_rl.symmetry import Vocabulary, inverse, lookup, vocabulary_kinds
-from gcr_rl.symmetry.codes import cell_codes, neighbour_order, neighbours, patch_codes, transformed
+from gcr_rl.symmetry import Vocabulary, codes, inverse, lookup, vocabulary_kinds
+from gcr_rl.symmetry.codes import (
+    block_codes,
+    cell_codes,
+    neighbour_order,
+    neighbours,
+    patch_codes,
+    row_codes,
+    transformed,
+)
+from gcr_rl.symmetry.discovery import _distances
 from gcr_rl.symmetry.sample import Evidence, Sample
+from gcr_rl.symmetry.transforms import Layout
 
 SHAPE = (5, 5, 2)
 DIHEDRAL = vocabulary_kinds.dihedral(SHAPE)
@@ -131,3 +141,31 @@ def test_long_lists_are_screened_on_a_thinned_sample():
     image = transformed(vocabulary, 3, before)[exact]
     share = np.mean([tuple(row) in known for row in image])
     np.testing.assert_allclose(recurrence[3], share, atol=0.1)
+
+
+@pytest.mark.parametrize("at_once", [1, 700, 2**20])
+def test_codes_of_blocks_do_not_depend_on_how_many_are_made_at_once(at_once, monkeypatch):
+    monkeypatch.setattr(codes, "_CACHED", at_once)
+    layout = Layout((6, 4, 5), (3, 2, 5))
+    pictures = np.random.default_rng(0).integers(0, 256, (30, 6, 4, 5)).astype(np.uint8)
+    rows = np.stack([np.asarray(layout.split(one)) for one in pictures])
+    np.testing.assert_array_equal(layout.split_all(pictures), rows)
+    np.testing.assert_array_equal(block_codes(layout, pictures), row_codes(rows))
+
+
+@pytest.mark.parametrize("element", [1, 4])
+def test_distances_leave_out_only_what_never_changes(element):
+    before, after, action, episode = grids(90)
+    before[..., 1] = 3  # a plane that says nothing
+    before[:, 0, 0, 0] = 1  # a corner that is always set: turned, it is set elsewhere
+    none = np.zeros(90, bool)
+    evidence = Evidence(before, action, np.zeros(90), after, none, none, episode)
+    sample = Sample(evidence, DIHEDRAL, 3, 4096)
+    original, image = _distances(sample)(element)
+    rows = np.flatnonzero(sample.moved(element))
+    flat = before.reshape(90, -1).astype(float)
+    for found, asked in ((original, before), (image, transformed(DIHEDRAL, element, before))):
+        apart = asked[rows].reshape(len(rows), -1)[:, None].astype(float) - flat[None]
+        distance = np.sqrt((apart**2).sum(axis=2))
+        distance[episode[rows][:, None] == episode[None]] = np.inf
+        np.testing.assert_allclose(found, distance.min(axis=1), rtol=1e-6)
