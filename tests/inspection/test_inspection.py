@@ -46,18 +46,29 @@ class Leave(Silent):
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("inspection")
-    train(preset("Probe-D4", "gcr-hard", SETTINGS), folder / "gcr")
-    for method in ("ddqn", "paper-soft"):
-        with pytest.raises(KeyboardInterrupt):
-            train(preset("Probe-D4", method, UNTRAINED), folder / method, reporter=Leave())
-    return folder
+def trained(tmp_path_factory):
+    return train(preset("Probe-D4", "gcr-hard", SETTINGS), tmp_path_factory.mktemp("run") / "gcr")
+
+
+def unfinished(folder, method):
+    with pytest.raises(KeyboardInterrupt):
+        train(preset("Probe-D4", method, UNTRAINED), folder / method, reporter=Leave())
+    return folder / method
 
 
 @pytest.fixture(scope="module")
-def found(runs):
-    return inspect_run(runs / "gcr", seed=1)
+def plain(tmp_path_factory):
+    return unfinished(tmp_path_factory.mktemp("run"), "ddqn")
+
+
+@pytest.fixture(scope="module")
+def latent(tmp_path_factory):
+    return unfinished(tmp_path_factory.mktemp("run"), "paper-soft")
+
+
+@pytest.fixture(scope="module")
+def found(trained):
+    return inspect_run(trained, seed=1)
 
 
 def logged_loss(snapshot, segments):
@@ -86,8 +97,8 @@ def test_group_order_and_values_of_a_seed_are_found(found):
     assert moved and min(one["step"] for one in moved) > min(since)
 
 
-def test_the_bounds_are_those_of_an_update(runs):
-    snapshot = read_snapshot(runs / "gcr")
+def test_the_bounds_are_those_of_an_update(trained):
+    snapshot = read_snapshot(trained)
     segments = draw(snapshot, 16)
     observation = jax.vmap(snapshot.decode)(segments.steps.observation[:, 0])
     taken = jnp.take_along_axis(
@@ -102,8 +113,8 @@ def test_the_bounds_are_those_of_an_update(runs):
     np.testing.assert_allclose(metrics["order_violation_network"], largest, rtol=1e-4, atol=1e-6)
 
 
-def test_the_nudges_are_those_of_an_update(runs):
-    snapshot = read_snapshot(runs / "paper-soft")
+def test_the_nudges_are_those_of_an_update(latent):
+    snapshot = read_snapshot(latent)
     noise = Noise(*(jnp.float32(number) for number in (0.0, 0.4, 0.02, 1.0)))
     hopeful = jax.tree.map(lambda leaf: leaf + 0.1, snapshot.agent_state.target)  # y > Q
     state = snapshot.agent_state._replace(noise=noise, target=hopeful)
@@ -138,10 +149,10 @@ def test_the_interval_order_holds_for_the_aligned_values(pairs):
     np.testing.assert_array_equal(poset.closure, above)
 
 
-def test_slots_are_drawn_where_states_have_no_names(runs, monkeypatch):
+def test_slots_are_drawn_where_states_have_no_names(trained, monkeypatch):
     from gcr_rl.inspection import slot_order as module
 
-    snapshot = read_snapshot(runs / "gcr")
+    snapshot = read_snapshot(trained)
     monkeypatch.setattr(module, "MOST_NAMED_STATES", 3)
     order = slot_order(snapshot, slots=16)
     assert order.labels == [str(i) for i in range(16)] and not order.named
@@ -195,9 +206,9 @@ def test_optimal_values_are_right_everywhere_and_their_opposite_is_not():
     assert ValueMap(grid, optimal, optimal).best[0].sum() == 2  # a corner has two ways
 
 
-def test_the_value_variance_is_that_of_the_kept_agents(runs, tmp_path):
+def test_the_value_variance_is_that_of_the_kept_agents(trained, tmp_path):
     copy = tmp_path / "copy"
-    shutil.copytree(runs / "gcr", copy)
+    shutil.copytree(trained, copy)
     for path in copy.glob("checkpoints/step-*"):
         if int(path.name[5:17]) < 1_500:
             path.unlink()
@@ -215,9 +226,9 @@ def test_the_value_variance_is_that_of_the_kept_agents(runs, tmp_path):
     np.testing.assert_allclose(variance["variance"], expected, rtol=1e-4)
 
 
-def test_a_method_without_symmetry_and_order_shows_what_there_is(runs, capsys, tmp_path):
+def test_a_method_without_symmetry_and_order_shows_what_there_is(plain, capsys, tmp_path):
     out = tmp_path / "out"
-    code, text, _ = gcr(capsys, "inspect", runs / "ddqn", "--out", out)
+    code, text, _ = gcr(capsys, "inspect", plain, "--out", out)
     assert code == 0 and "unfinished, checkpoint at step 500 of 2,000" in text
     assert "bellman_residual" in text and "order_violation" not in text
     assert "no group: ddqn looks for no symmetry" in text and "no order: ddqn" in text
@@ -227,17 +238,17 @@ def test_a_method_without_symmetry_and_order_shows_what_there_is(runs, capsys, t
 
 
 @pytest.mark.slow
-def test_the_latent_bank_is_drawn_as_soft_permutations(runs):
-    found = inspect_run(runs / "paper-soft")
+def test_the_latent_bank_is_drawn_as_soft_permutations(latent):
+    found = inspect_run(latent)
     soft = np.array(found.symmetry["relabellings"])
     np.testing.assert_allclose(soft.sum(axis=2), 1.0, atol=1e-5)
     assert found.images["group-seed3.png"].startswith(b"\x89PNG")
     assert found.order["edges_kept"] + found.order["edges_refused"] == found.order["edges_proposed"]
 
 
-def test_the_command_prints_and_says_where_its_files_are(runs, capsys, tmp_path):
+def test_the_command_prints_and_says_where_its_files_are(trained, capsys, tmp_path):
     out, numbers = tmp_path / "out", tmp_path / "numbers.json"
-    words = ("inspect", runs / "gcr", "--out", out, "--json", numbers)
+    words = ("inspect", trained, "--out", out, "--json", numbers)
     code, text, _ = gcr(capsys, *words)
     assert code == 0 and "mean over 2 seeds" in text and "last row of each seed" in text
     assert "group D4 of order 8" in text and "edges_refused" in text and "td_loss" in text
@@ -247,7 +258,7 @@ def test_the_command_prints_and_says_where_its_files_are(runs, capsys, tmp_path)
     code, text, _ = gcr(capsys, *words, "--seed", "0")  # over its own files, to the same bytes
     assert code == 0 and "mean over 2 seeds" not in text
     assert all(path.read_bytes() == content for path, content in pictures.items())
-    assert sorted(path.name for path in (runs / "gcr").iterdir()) == [
+    assert sorted(path.name for path in (trained).iterdir()) == [
         "checkpoints", "config.json", "evaluation.jsonl", "lock", "log.jsonl",
         "provenance.json", "summary.json",
     ]  # fmt: skip
@@ -271,37 +282,37 @@ def foreign_rows(run):
 
 
 @pytest.mark.parametrize("damage", [cut_log, no_log, broken_checkpoints, foreign_rows])
-def test_a_damaged_run_is_one_line_and_writes_nothing(runs, capsys, tmp_path, damage):
-    shutil.copytree(runs / "ddqn", tmp_path / "run")
+def test_a_damaged_run_is_one_line_and_writes_nothing(plain, capsys, tmp_path, damage):
+    shutil.copytree(plain, tmp_path / "run")
     damage(tmp_path / "run")
     code, _, error = gcr(capsys, "inspect", tmp_path / "run", "--out", tmp_path / "out")
     assert code == 2 and error.startswith("gcr: ") and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_wrong_words_are_one_line(runs, capsys, tmp_path):
+def test_wrong_words_are_one_line(plain, capsys, tmp_path):
     for words, told in (
         ((tmp_path / "nothing",), "the folder of a run"),
-        ((runs / "ddqn", "--seed", "7"), "one of this run's seeds [3]"),
+        ((plain, "--seed", "7"), "one of this run's seeds [3]"),
     ):
         code, _, error = gcr(capsys, "inspect", *words, "--out", tmp_path / "out")
         assert code == 2 and told in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
 
 
-def test_somebody_elses_files_are_left_alone(runs, capsys, tmp_path):
+def test_somebody_elses_files_are_left_alone(plain, capsys, tmp_path):
     for name in ("inspection.json", "values-seed3.png"):
         out = tmp_path / name.replace(".", "-")
         out.mkdir()
         (out / name).write_text("{}")
-        code, _, error = gcr(capsys, "inspect", runs / "ddqn", "--out", out)
+        code, _, error = gcr(capsys, "inspect", plain, "--out", out)
         assert code == 2 and name in error
         assert [(path.name, path.read_text()) for path in out.iterdir()] == [(name, "{}")]
 
 
-def test_a_damaged_newest_checkpoint_is_passed_over_and_said(runs, tmp_path):
+def test_a_damaged_newest_checkpoint_is_passed_over_and_said(plain, tmp_path):
     copy = tmp_path / "copy"
-    shutil.copytree(runs / "ddqn", copy)
+    shutil.copytree(plain, copy)
     newest = max(copy.glob("checkpoints/*.safetensors"))
     newest.write_bytes(b"nothing")
     found = inspect_run(copy)
