@@ -1,7 +1,7 @@
-"""MinAtar at a million frames: Double-DQN and Rainbow beside rejax's DQN, as a table and a picture.
+"""MinAtar at a million frames: Double-DQN, Rainbow and GCR beside rejax's DQN, table and picture.
 
     gcr bench minatar --out STORE
-    python benchmarks/suite_figures.py STORE minatar-full --candidate rainbow \
+    python benchmarks/suite_figures.py STORE minatar-full --candidate rainbow gcr-rainbow \
         --out benchmarks/results/suite_minatar.json
     python benchmarks/minatar_table.py [--picture docs/images/minatar.png]
 

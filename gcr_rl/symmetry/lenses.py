@@ -13,8 +13,6 @@ from gcr_rl.symmetry.certificate import CertificateSettings, Scores, table_fits
 from gcr_rl.symmetry.codes import join
 from gcr_rl.symmetry.sample import Sample
 
-UPHEAVAL = 0.5
-"""Transitions with more than twice this quantile of changed cells are judged by themselves too."""
 MAX_KINDS = 8
 """Outcomes (reward, ended) that are told apart as kinds; more are a continuous reward."""
 
@@ -48,7 +46,7 @@ def _upheavals(sample: Sample, patches: Scores) -> list[Scores]:
         return []  # an image may change more cells, or fewer
     before, after = sample.cells(sample.vocabulary.identity, slice(None))
     number = (before != after).sum(axis=(1, 2))
-    large = number > max(2 * np.quantile(number, UPHEAVAL), 4)
+    large = number > max(2 * np.median(number), 4)
     if not large.any():
         return []
     group = np.where(large, 0, -1)

@@ -258,7 +258,7 @@ def test_the_command_prints_and_says_where_its_files_are(trained, capsys, tmp_pa
     code, text, _ = gcr(capsys, *words, "--seed", "0")  # over its own files, to the same bytes
     assert code == 0 and "mean over 2 seeds" not in text
     assert all(path.read_bytes() == content for path, content in pictures.items())
-    assert sorted(path.name for path in (trained).iterdir()) == [
+    assert sorted(path.name for path in trained.iterdir()) == [
         "checkpoints", "config.json", "evaluation.jsonl", "lock", "log.jsonl",
         "provenance.json", "summary.json",
     ]  # fmt: skip

@@ -5,7 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gcr_rl.presets import preset
 from gcr_rl.replay import init_pool, noted, pool, pooled
+from gcr_rl.training import train
+from gcr_rl.training.run_folder import read_rows
 from gcr_rl.types import Segment, Transition
 
 
@@ -86,3 +89,17 @@ def test_rewards_that_do_not_vary_are_kept_to_the_bit():
     rewards = np.array([-1.0, 0.0, 0.5, 3.0])[states].tolist()
     found, segment = played(jnp.asarray(states), [0] * 100, rewards)
     assert pooled(found, segment).steps.reward[0].tolist() == rewards
+
+
+@pytest.mark.slow
+def test_where_rewards_do_not_vary_a_run_is_the_same(tmp_path):
+    small = {
+        "steps": 300, "network.hidden": (16,), "replay.batch_size": 16,
+        "replay.learning_starts": 100, "evaluation.every": 100, "run.checkpoint_every": 300,
+    }  # fmt: skip
+    rows = []
+    for on in (False, True):
+        folder = tmp_path / str(on)
+        train(preset("Probe-C4", "ddqn", small | {"replay.pooled": on}), folder)
+        rows.append([row["q_mean"] for row in read_rows(folder / "log.jsonl") if "q_mean" in row])
+    assert rows[0] == rows[1] and rows[0]
