@@ -164,6 +164,12 @@ for _method in ("gcr-hard", "gcr-soft", "sym-only", "logic-only", "no-relabel"):
             "replay.recent_share": 0.0,
             "exploration.fraction": 0.1,
         }
+# Bounds that are within chance do harm where nothing else keeps values in place (docs/gcr.md).
+for _task in ("ButtonPermutation", *(task for task in TASK_PRESETS if task.startswith("MinAtar-"))):
+    for _method in ("gcr-hard", "gcr-soft", "logic-only", "no-relabel"):
+        METHOD_PRESETS[_task, _method] = {"order.doubt": 0.5}
+    if _task.startswith("MinAtar-"):
+        METHOD_PRESETS[_task, "gcr-rainbow"]["order.doubt"] = 0.5
 # Rewards are noisy and pairs are few: what was seen of one is pooled (docs/replay.md).
 for _method in ("gcr-hard", "gcr-soft", "gcr-rainbow", "sym-only", "logic-only", "no-relabel"):
     METHOD_PRESETS.setdefault(("NoisyRPSChain", _method), {})["replay.pooled"] = True

@@ -1,9 +1,11 @@
 """How noisy the evidence is, measured now and then from a sample of the replay.
 
-Two numbers. *Transition noise* is the standard deviation of r + discount V(s') given (s, a),
+Three numbers. *Transition noise* is the standard deviation of r + discount V(s') given (s, a),
 pooled over pairs that the sample holds more than once: zero in a deterministic task, whatever
-the policy did. The *unexplained share* of the variance of the temporal-difference targets
-falls from 1 as learning proceeds, and sets how strongly the order is enforced.
+the policy did. The *largest surprise* is how far one of them was above the others of its pair:
+where luck is rare and large, a deviation averaged over all pairs says little about it. The
+*unexplained share* of the variance of the temporal-difference targets falls from 1 as learning
+proceeds, and sets how strongly the order is enforced.
 """
 
 from typing import NamedTuple
@@ -20,6 +22,8 @@ class Noise(NamedTuple):
 
     variance: Float[Array, ""]
     """Of one transition."""
+    surprise: Float[Array, ""]
+    """The largest excess of a target over the others of its pair; older ones count for less."""
     unexplained: Float[Array, ""]
     bootstrap_variance: Float[Array, ""]
     """Usual variance of Q(s', .) over the actions, by which the paper's confidences are scaled."""
@@ -29,7 +33,8 @@ class Noise(NamedTuple):
 
 def init_noise() -> Noise:
     """Nothing measured: no noise is assumed, and nothing is taken as explained."""
-    return Noise(jnp.zeros(()), jnp.ones(()), jnp.zeros(()), jnp.zeros(()))
+    zero = jnp.zeros(())
+    return Noise(zero, zero, jnp.ones(()), zero, zero)
 
 
 def measure(
@@ -39,17 +44,22 @@ def measure(
     value: Float[Array, " n"],
     bootstrap_variance: Float[Array, ""],
     decay: float = 0.7,
+    fading: float = 0.98,
 ) -> Noise:
-    """One sample of one-step targets y and values Q(s, a) into the running means.
+    """One sample of one-step targets y and values Q(s, a) into the running estimates.
 
-    ``same[i, j]`` says that i and j are the same state and action.
+    ``same[i, j]`` says that i and j are the same state and action. Means forget by ``decay``
+    from one sample to the next, the largest surprise by ``fading``.
     """
     count = jnp.sum(same, axis=1)
     mean = same @ target / count
     repeated = count > 1
-    # A pair seen m times underestimates the variance by (m - 1)/m.
-    squares = jnp.where(repeated, (target - mean) ** 2 * count / jnp.maximum(count - 1, 1), 0.0)
+    # Of m seen of a pair, one differs from the mean of the others by m/(m - 1) of what it differs
+    # from the mean of all, which would underestimate the variance as much.
+    apart = count / jnp.maximum(count - 1, 1)
+    squares = jnp.where(repeated, (target - mean) ** 2 * apart, 0.0)
     within = jnp.sum(squares) / jnp.maximum(jnp.sum(repeated), 1)
+    surprise = jnp.max(jnp.where(repeated, (target - mean) * apart, 0.0))
     spread = jnp.maximum(jnp.var(target), 1e-12)
     unexplained = jnp.clip(jnp.mean((target - value) ** 2) / spread, 0.0, 1.0)
     keep = jnp.where(noise.weight > 0, decay, 0.0)
@@ -59,6 +69,7 @@ def measure(
 
     return Noise(
         blend(noise.variance, within),
+        jnp.maximum(fading * noise.surprise, surprise),
         blend(noise.unexplained, unexplained),
         blend(noise.bootstrap_variance, bootstrap_variance),
         jnp.ones(()),

@@ -286,10 +286,11 @@ class Objective:
     ) -> Aligned:
         ordering = Ordering(self.config.order)
         if way is not None:
-            starts, z = way.total.shape[0], self.config.order.noise_z
+            starts, noise, z = way.total.shape[0], known.noise, self.config.order.noise_z
             bound = return_bound(
-                way.total, way.discount, slots.goal[starts:], way.steps, known.noise.variance, z
-            )
+                way.total, way.discount, slots.goal[starts:], way.steps,
+                noise.variance, noise.surprise, z,
+            )  # fmt: skip
             aligned = ordering.by_bounds(
                 slots.taken[:starts], slots.goal[:starts], bound, known.noise
             )
@@ -322,7 +323,9 @@ class Objective:
             # The online network picks, as in Double-DQN: any action's value bounds from below.
             chosen = pick(q_target, jnp.argmax(self.q(params, known.group, level, following)))
             length = jnp.minimum(jnp.sum(segment.mask), steps)
-            return return_bound(total, bootstrap, chosen, length, noise.variance, order.noise_z)
+            return return_bound(
+                total, bootstrap, chosen, length, noise.variance, noise.surprise, order.noise_z
+            )
 
         return jax.lax.stop_gradient(jax.vmap(one)(segments))
 

@@ -139,5 +139,6 @@ class Ordering:
         return {
             "order_strength": strength(noise, self.config.floor),
             "transition_noise": jnp.sqrt(noise.variance),
+            "transition_surprise": noise.surprise,
             "td_unexplained": noise.unexplained,
         }

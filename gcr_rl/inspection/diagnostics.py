@@ -22,7 +22,8 @@ SECTIONS: dict[str, tuple[str, ...]] = {
         "manifold_active", "manifold_accepted", "manifold_fallback",
     ),
     "schedule": (
-        "order_strength", "order_margin", "order_penalty", "transition_noise", "td_unexplained",
+        "order_strength", "order_margin", "order_penalty", "transition_noise",
+        "transition_surprise", "td_unexplained",
     ),
     "symmetry": (
         "symmetry_in_force", "symmetry_certified", "symmetry_revoked", "symmetry_checks",

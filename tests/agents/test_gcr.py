@@ -247,13 +247,14 @@ def test_transition_noise_is_that_of_repeated_pairs_and_zero_if_they_agree():
     centre = generator.normal(size=40)[pair] * 5
     quiet = measure(init_noise(), same, jnp.asarray(centre), jnp.asarray(centre), jnp.zeros(()))
     assert float(quiet.variance) == pytest.approx(0.0, abs=1e-8)
+    assert float(quiet.surprise) == pytest.approx(0.0, abs=1e-4)
     assert float(strength(quiet, 0.2)) == pytest.approx(1.0)
     noisy = centre + generator.normal(size=480) * 0.7
     found = measure(init_noise(), same, jnp.asarray(noisy), jnp.asarray(centre), jnp.zeros(()))
     assert float(found.variance) == pytest.approx(0.49, rel=0.15)
     nothing = measure(init_noise(), jnp.eye(480, dtype=bool), jnp.asarray(noisy),
                       jnp.zeros(480), jnp.zeros(()))  # fmt: skip
-    assert float(nothing.variance) == 0.0  # no pair was seen twice
+    assert float(nothing.variance) == float(nothing.surprise) == 0.0  # no pair was seen twice
     assert float(strength(init_noise(), 0.2)) == pytest.approx(0.2)
 
 
@@ -266,8 +267,40 @@ def test_pairs_are_the_same_exactly_if_state_and_action_are():
 
 
 def test_bounds_subtract_noise_that_adds_up_over_steps():
-    bound = return_bound(*map(jnp.float32, (3.0, 0.5, 4.0, 9, 0.25)), 2.0)
+    bound = return_bound(*map(jnp.float32, (3.0, 0.5, 4.0, 9, 0.25, 0.0)), 2.0)
     assert float(bound) == pytest.approx(3.0 + 2.0 - 2.0 * 1.5)
+
+
+def test_the_largest_surprise_is_the_excess_over_the_others_of_a_pair_and_fades():
+    pair = jnp.array([0, 0, 0, 0, 1, 1, 2])
+    same = pair[:, None] == pair[None, :]
+    target = jnp.array([1.0, 1.0, 1.0, 9.0, -3.0, -7.0, 50.0])  # the last was seen once
+    found = measure(init_noise(), same, target, target, jnp.zeros(()))
+    assert float(found.surprise) == pytest.approx(8.0)
+    later = measure(found, same, jnp.zeros(7), jnp.zeros(7), jnp.zeros(()), fading=0.5)
+    assert float(later.surprise) == pytest.approx(4.0)
+    unlucky = measure(init_noise(), same, -target, target, jnp.zeros(()))
+    assert float(unlucky.surprise) == pytest.approx(4.0)  # of pair 1; the other's luck was bad
+
+
+@pytest.mark.parametrize("luck", [0.5, 0.05, 0.01])
+def test_bounds_from_luck_hold_whether_it_is_common_or_rare(luck):
+    """Ways of ten steps, a prize of 1 at each with a small chance, nothing after them."""
+    steps, z = 10, 3.0
+    prize = np.random.default_rng(0).random((200_000, steps)) < luck
+    total, value = jnp.asarray(prize.sum(axis=1), jnp.float32), steps * luck
+    variance, surprise = jnp.float32(luck * (1 - luck)), jnp.float32(1 - luck)
+    nothing = jnp.zeros_like(total)
+
+    def passed(surprise):
+        bound = return_bound(
+            total, nothing, nothing, jnp.int32(steps), variance, jnp.float32(surprise), z
+        )
+        return float(jnp.mean(bound > value))
+
+    assert passed(surprise) <= np.exp(-(z**2) / 2)
+    if luck < 0.1:
+        assert passed(0.0) > 0.003  # a normal law would say 0.0013
 
 
 def test_the_soft_loss_is_the_minimum_of_the_surrogate():

@@ -19,7 +19,7 @@ from gcr_rl.replay.uniform import same_episode
 from gcr_rl.types import Segment, Transition
 
 LENGTH, SIZE = 7, 32
-NOISE = Noise(*(jnp.float32(value) for value in (0.25, 0.5, 1.0, 1.0)))
+NOISE = Noise(*(jnp.float32(value) for value in (0.25, 0.1, 0.5, 1.0, 1.0)))
 
 
 def agent_for(method, **overrides):
@@ -60,7 +60,9 @@ def test_bounds_are_those_with_bootstraps_of_their_own(n_step, clock):
     both, way = with_partners(segments, horizon, n_step, discount)
     target, _ = objective._targets(state.params, known, 1, both, Dice())
     z = objective.config.order.noise_z
-    found = return_bound(way.total, way.discount, target.goal[SIZE:], way.steps, NOISE.variance, z)
+    found = return_bound(
+        way.total, way.discount, target.goal[SIZE:], way.steps, NOISE.variance, NOISE.surprise, z
+    )
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 

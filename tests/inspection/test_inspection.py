@@ -115,7 +115,7 @@ def test_the_bounds_are_those_of_an_update(trained):
 
 def test_the_nudges_are_those_of_an_update(latent):
     snapshot = read_snapshot(latent)
-    noise = Noise(*(jnp.float32(number) for number in (0.0, 0.4, 0.02, 1.0)))
+    noise = Noise(*(jnp.float32(number) for number in (0.0, 0.0, 0.4, 0.02, 1.0)))
     hopeful = jax.tree.map(lambda leaf: leaf + 0.1, snapshot.agent_state.target)  # y > Q
     state = snapshot.agent_state._replace(noise=noise, target=hopeful)
     snapshot = replace(snapshot, agent_state=state)
