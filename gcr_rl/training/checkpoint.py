@@ -22,6 +22,10 @@ from jaxtyping import PyTree
 from gcr_rl.errors import InputError
 from gcr_rl.training.state import GENERATOR
 
+LATER = {".agent.noise.surprise": ".agent.noise.weight"}
+"""Arrays that states did not always have, each with one beside which it belongs. A checkpoint
+that has that one alone is from before, and is read with zeros for the other."""
+
 _NAME = re.compile(r"step-(\d+)\.json")
 _PARTIAL = re.compile(r"\.step-\d+\.(json|safetensors)\.partial")
 
@@ -60,6 +64,8 @@ def from_arrays(example: PyTree, arrays: Mapping[str, np.ndarray]) -> PyTree:
 
     def restore(path: Any, leaf: Any) -> jax.Array:
         name = jax.tree_util.keystr(path)
+        if LATER.get(name) in arrays and name not in arrays:
+            return jnp.zeros(leaf.shape, leaf.dtype)
         if name not in arrays:
             raise InputError(
                 "checkpoint", name, "a checkpoint of this configuration; it lacks this"

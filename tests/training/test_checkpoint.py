@@ -1,12 +1,22 @@
 import json
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gcr_rl.agents.noise import Noise
 from gcr_rl.errors import InputError
 from gcr_rl.training import checkpoint
+
+
+class Agent(NamedTuple):
+    noise: Noise
+
+
+class Whole(NamedTuple):
+    agent: Agent
 
 
 def state(scale=1.0):
@@ -66,6 +76,19 @@ def test_no_intact_checkpoint_is_one_clear_error(tmp_path):
     path.write_bytes(b"x")
     with pytest.raises(InputError, match="sha256"):
         checkpoint.load_newest(tmp_path)
+
+
+def test_a_checkpoint_from_before_an_array_is_read_with_zeros_for_it():
+    example = Whole(Agent(Noise(*(np.ones(2, np.float32) for _ in Noise._fields))))
+    arrays = checkpoint.to_arrays(example)
+    (later, beside), *_ = checkpoint.LATER.items()
+    del arrays[later]
+    found = checkpoint.from_arrays(example, arrays).agent.noise
+    assert found.surprise.tolist() == [0.0, 0.0]
+    assert found.weight.tolist() == [1.0, 1.0]
+    del arrays[beside]  # neither is there: another configuration, not an older one
+    with pytest.raises(InputError, match="surprise"):
+        checkpoint.from_arrays(example, arrays)
 
 
 def test_another_configuration_is_refused_by_name(tmp_path):
