@@ -50,8 +50,8 @@ demo: $(VENV)/.core ## Train two methods on RotMirrorGrid and compare them
 	@$(BIN)/python -m gcr_rl.demo
 
 # Most of the time of these tests is compilation: without expensive passes they take less, and
-# what one process has compiled another need not.
-test test-all: export XLA_FLAGS := $(XLA_FLAGS) --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
+# what one process has compiled another need not. One thread each: there are as many processes as cores.
+test test-all: export XLA_FLAGS := $(XLA_FLAGS) --xla_cpu_multi_thread_eigen=false --xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true
 test test-all: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS := 0
 test: $(VENV)/.dev ## Run the tests (minutes)
 	@$(BIN)/python -m pytest --numprocesses 2 --dist loadfile
