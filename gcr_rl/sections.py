@@ -199,7 +199,7 @@ class OrderConfig:
     pairs: bool = False
     """Draw half as many starts, each with a later step whose target bounds it (returns)."""
     noise_z: float = 3.0
-    """How sure of measured noise: a bound that exp(-z²/2) of lucky ways pass at most (returns)."""
+    """Bounds are lowered until luck passes with probability exp(-z²/2) at most (returns)."""
     doubt: float = 1.0
     """Largest share of chance among the slots that a batch raises; 1 asks nothing (returns)."""
     dag: bool = True

@@ -33,8 +33,8 @@ class Noise(NamedTuple):
 
 def init_noise() -> Noise:
     """Nothing measured: no noise is assumed, and nothing is taken as explained."""
-    zero = jnp.zeros(())
-    return Noise(zero, zero, jnp.ones(()), zero, zero)
+    # an array each: a state whose parts share one could not be donated
+    return Noise(*(jnp.full((), value) for value in (0.0, 0.0, 1.0, 0.0, 0.0)))
 
 
 def measure(
