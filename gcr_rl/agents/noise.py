@@ -59,7 +59,10 @@ def measure(
     apart = count / jnp.maximum(count - 1, 1)
     squares = jnp.where(repeated, (target - mean) ** 2 * apart, 0.0)
     within = jnp.sum(squares) / jnp.maximum(jnp.sum(repeated), 1)
-    surprise = jnp.max(jnp.where(repeated, (target - mean) * apart, 0.0))
+    # The excess over the least of them is nothing where all agree, without rounding.
+    least = jnp.min(jnp.where(same, target[None, :], jnp.inf), axis=1)
+    above = jnp.minimum((target - mean) * apart, target - least)
+    surprise = jnp.max(jnp.where(repeated, above, 0.0))
     spread = jnp.maximum(jnp.var(target), 1e-12)
     unexplained = jnp.clip(jnp.mean((target - value) ** 2) / spread, 0.0, 1.0)
     keep = jnp.where(noise.weight > 0, decay, 0.0)
