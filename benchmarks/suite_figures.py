@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
+from gcr_rl.bench.job import key_of
 from gcr_rl.bench.store import Store
-from gcr_rl.config import Config
 from gcr_rl.evaluation import metrics, statistics
 from gcr_rl.report.summary import task_facts
 from gcr_rl.training.run_folder import read_json, read_rows
@@ -124,20 +124,8 @@ def joined(rows):
 
 
 def settings_of(row):
-    """The configuration without its seeds; fields that came later are at their defaults."""
-    config = completed(row["config"], Config(row["task"], row["method"]).to_json())
-    rest = {name: value for name, value in config.items() if name != "seeds"}
-    return json.dumps(rest, sort_keys=True)
-
-
-def completed(data, defaults):
-    """``data`` with what it lacks of ``defaults``, section by section."""
-    sections = {
-        name: completed(value, defaults.get(name, {}))
-        for name, value in data.items()
-        if isinstance(value, dict) and name != "env"
-    }
-    return defaults | data | sections
+    """The configuration without its seeds, as jobs are told apart by it."""
+    return key_of(row["config"] | {"seeds": []})
 
 
 def whole(parts):
