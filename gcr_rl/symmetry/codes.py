@@ -4,6 +4,7 @@ Equal contents have equal codes; different ones collide with a probability of ab
 Tables of (code, action) then compare transitions exactly, whatever the observations are.
 """
 
+from copy import copy
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +12,7 @@ import jax
 import numpy as np
 from jaxtyping import Int, Shaped, UInt64
 
+from gcr_rl.symmetry.distinct import Distinct, Observations
 from gcr_rl.symmetry.transforms import BlockGather, Layout
 from gcr_rl.symmetry.vocabulary import Vocabulary
 
@@ -82,38 +84,60 @@ class ImageCodes:
     The code of o is sum_i weight_i * code(block i), so that of T_g o moves the weights.
     """
 
-    def __init__(self, vocabulary: Vocabulary, observations: Shaped[np.ndarray, "n ..."]) -> None:
-        self.vocabulary, self.observations = vocabulary, observations
+    def __init__(self, vocabulary: Vocabulary, observations: Observations) -> None:
+        self.vocabulary = vocabulary
+        self._place = observations.place if isinstance(observations, Distinct) else None
+        kinds = observations.kinds if isinstance(observations, Distinct) else observations
+        self.kinds = kinds
         transforms = vocabulary.transforms
         if isinstance(transforms, BlockGather):
             signed = transforms.sign is not None
-            self.content = block_codes(transforms.layout, observations)
-            self.negative = block_codes(transforms.layout, -observations) if signed else None
-            self.weight = weights(self.content.shape[1], 1)
-            self.plain = self.content @ self.weight
+            self._content = block_codes(transforms.layout, kinds)
+            self._negative = block_codes(transforms.layout, -kinds) if signed else None
+            self._weight = weights(self._content.shape[1], 1)
+            self._plain = self._content @ self._weight
+
+    def beside(self, observations: Observations) -> "ImageCodes":
+        """Codes of further observations; of the same kinds they are known already."""
+        if not isinstance(observations, Distinct) or observations.kinds is not self.kinds:
+            return ImageCodes(self.vocabulary, observations)
+        other = copy(self)
+        other._place = observations.place
+        return other
+
+    def blocks(self, rows: Any) -> UInt64[np.ndarray, "m blocks"]:
+        """Codes of the blocks of o for the rows asked for."""
+        return self._content[rows if self._place is None else self._place[rows]]
 
     def of(self, element: int, rows: Any = slice(None)) -> UInt64[np.ndarray, " m"]:
         """Codes of T_element o for the rows asked for."""
+        if self._place is None:
+            return self._of_kinds(element, rows)
+        if isinstance(rows, slice):  # every kind once
+            return self._of_kinds(element, slice(None))[self._place[rows]]
+        return self._of_kinds(element, self._place[rows])
+
+    def _of_kinds(self, element: int, rows: Any) -> UInt64[np.ndarray, " m"]:
         transforms = self.vocabulary.transforms
         if not isinstance(transforms, BlockGather):
-            return observation_codes(transformed(self.vocabulary, element, self.observations[rows]))
+            return observation_codes(transformed(self.vocabulary, element, self.kinds[rows]))
         if element == self.vocabulary.identity:
-            return self.plain[rows]
-        content, weight = self.content, self.weight
+            return self._plain[rows]
+        content, weight = self._content, self._weight
         if self.vocabulary.swaps is not None:  # only two blocks move: correct the plain sum
             i, j = self.vocabulary.swaps[element]
             change = content[rows, j] - content[rows, i]
-            return self.plain[rows] + change * (weight[i : i + 1] - weight[j : j + 1])
+            return self._plain[rows] + change * (weight[i : i + 1] - weight[j : j + 1])
         index = np.asarray(transforms.index)[element]
         moved = np.empty_like(weight)
         moved[index] = weight
-        if self.negative is None:
+        if self._negative is None:
             return content[rows] @ moved
         flipped = np.zeros(len(index), bool)
         flipped[index] = np.asarray(transforms.sign)[element] < 0
         zero = np.uint64(0)
         kept = content[rows] @ np.where(flipped, zero, moved)
-        return kept + self.negative[rows] @ np.where(flipped, moved, zero)
+        return kept + self._negative[rows] @ np.where(flipped, moved, zero)
 
 
 def image_codes(

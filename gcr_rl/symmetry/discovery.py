@@ -5,6 +5,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import jax
 import numpy as np
@@ -30,6 +31,7 @@ from gcr_rl.symmetry.certificate import (
     support_verdict,
 )
 from gcr_rl.symmetry.codes import join
+from gcr_rl.symmetry.distinct import Distinct
 from gcr_rl.symmetry.lenses import forward_scores, reward_scores
 from gcr_rl.symmetry.relabel import (
     ActionClasses,
@@ -201,11 +203,12 @@ def _distances(
     """g -> distances of o and of T_g o to their nearest neighbours in other episodes."""
     observation, count = sample.evidence.observation, len(sample.action)
     references = thinned(count, most)
-    spread = observation.reshape(count, -1).std(axis=0) if sample.is_vector else np.ones(1)
-    unit = np.where(spread > 0, spread, 1.0)
+    spread = observation[:].std(axis=0) if sample.is_vector else None
 
     def points(asked: np.ndarray) -> Float[np.ndarray, "q d"]:
-        return (asked.reshape(len(asked), -1) / unit).astype(np.float32)
+        flat = asked.reshape(len(asked), -1)
+        scaled = flat if spread is None else flat / np.where(spread > 0, spread, 1.0)
+        return scaled.astype(np.float32)
 
     known = points(observation[references])
     # Where all references are alike no product is needed: most of a picture never changes.
@@ -422,7 +425,8 @@ def _judged_rewards(
 
 def _checked(evidence: Evidence, vocabulary: Vocabulary, num_actions: int) -> Evidence:
     """Host arrays of one length; refuses wrong shapes, actions and numbers."""
-    evidence = Evidence(*(np.asarray(part) for part in evidence))
+    arrays: Any = (part if isinstance(part, Distinct) else np.asarray(part) for part in evidence)
+    evidence = Evidence(*arrays)
     count = len(evidence.action)
     if count == 0:
         raise InputError("evidence", "no transitions", "at least one transition")
@@ -433,7 +437,8 @@ def _checked(evidence: Evidence, vocabulary: Vocabulary, num_actions: int) -> Ev
         part = getattr(evidence, field)
         if part.shape[1:] != vocabulary.shape:
             raise InputError(field, part.shape[1:], f"shape {vocabulary.shape}")
-        if np.issubdtype(part.dtype, np.floating) and not np.isfinite(part).all():
+        kinds = part.kinds if isinstance(part, Distinct) else part
+        if np.issubdtype(part.dtype, np.floating) and not np.isfinite(kinds).all():
             raise InputError(field, "not finite", "numbers without NaN or infinity")
     if not np.isfinite(np.asarray(evidence.reward, float)).all():
         raise InputError("reward", "not finite", "numbers without NaN or infinity")

@@ -28,7 +28,7 @@ groups anew; shapes never change, so a certificate that arrives compiles nothing
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
+from functools import lru_cache, reduce
 from threading import Lock
 from typing import Any
 
@@ -41,7 +41,9 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from gcr_rl.errors import InputError
 from gcr_rl.symmetry.certificate import CertificateSettings
+from gcr_rl.symmetry.codes import join, observation_codes
 from gcr_rl.symmetry.discovery import discover
+from gcr_rl.symmetry.distinct import Distinct, kinds_of
 from gcr_rl.symmetry.group import Group, bucket_level, generate
 from gcr_rl.symmetry.quotient import QFunction, Wrapper, bucketed, quotient
 from gcr_rl.symmetry.sample import LONG_LIST, Evidence
@@ -223,8 +225,8 @@ def evidence_of(
 ) -> Evidence:
     """Replayed transitions of one seed, leaves [time, envs, ...] in the order of play.
 
-    ``decode`` turns what is stored into an observation; at most the ``latest`` transitions are
-    taken. Environment by environment, so that an episode is a stretch.
+    ``decode`` turns what is stored into an observation, each kind of them once; at most the
+    ``latest`` transitions are taken. Environment by environment, so that an episode is a stretch.
     """
     time, envs = rows.action.shape
     start = max(time - max(latest // envs, 1), 0)
@@ -234,8 +236,9 @@ def evidence_of(
 
     done = np.swapaxes(np.asarray(rows.terminated | rows.truncated)[start:], 0, 1)
     begins = np.concatenate([np.ones((envs, 1), bool), done[:, :-1]], axis=1)
-    pair = (jax.tree.map(flat, part) for part in (rows.observation, rows.next_observation))
-    before, after = (part if decode is None else _decoded(decode, part) for part in pair)
+    before, after = (jax.tree.map(flat, o) for o in (rows.observation, rows.next_observation))
+    if decode is not None:
+        before, after = _decoded(decode, before, after)
     reward: Float[np.ndarray, " n"] = flat(rows.reward)
     return Evidence(
         before, flat(rows.action), reward, after, flat(rows.terminated), flat(rows.truncated),
@@ -248,9 +251,13 @@ def _batched(decode: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return jax.jit(jax.vmap(decode))
 
 
-def _decoded(decode: Callable[[Any], Any], stored: Any) -> np.ndarray:
-    """Every stored observation."""
-    return _by_pieces(_batched(decode), stored)
+def _decoded(decode: Callable[[Any], Any], before: Any, after: Any) -> tuple[Distinct, Distinct]:
+    """Every stored observation; most are another row's next one."""
+    stored = jax.tree.map(lambda *parts: np.concatenate(parts), before, after)
+    kinds = kinds_of(reduce(join, map(observation_codes, jax.tree.leaves(stored))))
+    made = _by_pieces(_batched(decode), jax.tree.map(lambda leaf: leaf[kinds.first], stored))
+    first, second = np.split(kinds.place, 2)
+    return Distinct(made, first), Distinct(made, second)
 
 
 def _generated(

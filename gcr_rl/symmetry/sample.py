@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int, Shaped, UInt64
 
 from gcr_rl.symmetry import lookup
 from gcr_rl.symmetry.codes import ImageCodes, cell_codes, neighbour_order, transformed
+from gcr_rl.symmetry.distinct import Observations
 from gcr_rl.symmetry.transforms import BlockGather
 from gcr_rl.symmetry.vocabulary import Vocabulary
 
@@ -21,10 +22,10 @@ class Evidence(NamedTuple):
     ``episode`` numbers the episodes; ``next_observation`` is never the one after a reset.
     """
 
-    observation: Shaped[np.ndarray, "n ..."]
+    observation: Observations
     action: Int[np.ndarray, " n"]
     reward: Float[np.ndarray, " n"]
-    next_observation: Shaped[np.ndarray, "n ..."]
+    next_observation: Observations
     terminated: Bool[np.ndarray, " n"]
     truncated: Bool[np.ndarray, " n"]
     episode: Int[np.ndarray, " n"]
@@ -49,7 +50,7 @@ class Sample:
         self.action = np.asarray(evidence.action, np.int64)
         self.cluster = clusters(np.asarray(evidence.episode))
         self._before = ImageCodes(vocabulary, evidence.observation)
-        self._after = ImageCodes(vocabulary, evidence.next_observation)
+        self._after = self._before.beside(evidence.next_observation)
         self._kept: dict[int, tuple[np.ndarray, np.ndarray]] = {}
         own = vocabulary.identity
         self.changed = self.before(own) != self.after(own)
@@ -137,7 +138,7 @@ class Sample:
         assert isinstance(self.vocabulary.transforms, BlockGather)
         index = np.asarray(self.vocabulary.transforms.index)[element]
         shape = (-1, *self.vocabulary.shape[:2])
-        contents = (self._before.content[rows], self._after.content[rows])
+        contents = (self._before.blocks(rows), self._after.blocks(rows))
         if element == self.vocabulary.identity:
             return contents[0].reshape(shape), contents[1].reshape(shape)
         return contents[0][:, index].reshape(shape), contents[1][:, index].reshape(shape)
