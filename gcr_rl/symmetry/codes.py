@@ -19,8 +19,9 @@ from gcr_rl.symmetry.vocabulary import Vocabulary
 Codes = UInt64[np.ndarray, "*shape"]
 _SEED = 20_250_311
 _FEW_BYTES = 3
-_CACHED = 2**19
-"""Bytes of observations whose codes are computed at once."""
+_AT_ONCE = 2**21
+"""Bytes of observations whose codes are computed at once: near the processor, and in steps long
+enough to let the threads of other seeds work."""
 
 
 def mix(values: Codes) -> Codes:
@@ -45,10 +46,13 @@ def words(values: Shaped[np.ndarray, "*shape"]) -> Codes:
     return mix(values.astype(np.uint64, copy=False) + np.uint64(1))
 
 
+@lru_cache(maxsize=64)
 def weights(count: int, stream: int) -> Codes:
     """Fixed odd 64-bit numbers, the same in every run."""
     generator = np.random.default_rng([_SEED, stream])
-    return generator.integers(0, 2**64, count, np.uint64) | np.uint64(1)
+    found = generator.integers(0, 2**64, count, np.uint64) | np.uint64(1)
+    found.flags.writeable = False  # all who ask get the same array
+    return found
 
 
 def row_codes(rows: Shaped[np.ndarray, "*shape width"]) -> Codes:
@@ -117,6 +121,17 @@ class ImageCodes:
             return self._of_kinds(element, slice(None))[self._place[rows]]
         return self._of_kinds(element, self._place[rows])
 
+    def of_many(
+        self, elements: Int[np.ndarray, " k"], rows: Int[np.ndarray, " m"]
+    ) -> UInt64[np.ndarray, "k m"]:
+        """The same for several elements, in a few long steps where two blocks are exchanged."""
+        if self.vocabulary.swaps is None:
+            return np.stack([self.of(int(g), rows) for g in elements])
+        place = rows if self._place is None else self._place[rows]
+        content, (i, j) = self._content[place].T, np.asarray(self.vocabulary.swaps)[elements].T
+        factor = (self._weight[i] - self._weight[j])[:, None]
+        return self._plain[place] + (content[j] - content[i]) * factor
+
     def _of_kinds(self, element: int, rows: Any) -> UInt64[np.ndarray, " m"]:
         transforms = self.vocabulary.transforms
         if not isinstance(transforms, BlockGather):
@@ -151,9 +166,9 @@ def image_codes(
 def block_codes(
     layout: Layout, observations: Shaped[np.ndarray, "n ..."]
 ) -> UInt64[np.ndarray, "n blocks"]:
-    """One code per block; a few observations at a time, so that what is made stays in the cache."""
+    """One code per block, a few observations at a time."""
     found = np.empty((len(observations), layout.num_blocks), np.uint64)
-    together = max(_CACHED // max(observations[:1].nbytes, 1), 1)
+    together = max(_AT_ONCE // max(observations[:1].nbytes, 1), 1)
     for start in range(0, len(observations), together):
         part = slice(start, start + together)
         found[part] = row_codes(layout.split_all(observations[part]))

@@ -15,6 +15,9 @@ from gcr_rl.symmetry.vocabulary import Vocabulary
 LONG_LIST, SCREENED_ROWS = 64, 2048
 """Longer vocabularies are screened on this many transitions before more is asked."""
 
+TOGETHER = 64
+"""Transforms that are screened at once: many short steps keep other seeds' threads waiting."""
+
 
 class Evidence(NamedTuple):
     """Transitions in the order of play, of a policy that tries every action.
@@ -85,15 +88,27 @@ class Sample:
         before, after = self.before(own)[rows], self.after(own)[rows]
         action, cluster, share = self.action[rows], self.cluster[rows], np.full(size, np.nan)
         number = np.zeros((size, self.num_actions), int)
-        for g in range(size):
-            image = self._before.of(g, rows) if size > LONG_LIST else self.before(g)
-            following = self._after.of(g, rows) if size > LONG_LIST else self.after(g)
+        for elements in np.split(np.arange(size), range(TOGETHER, size, TOGETHER)):
+            image, following = self._images_of(elements, rows)
             moved = (image != before) | (following != after)
-            number[g] = np.bincount(action[moved], minlength=self.num_actions)
-            asked = moved if g != own else np.ones_like(moved)
-            if asked.any():
-                share[g] = float((known.number(image[asked], cluster[asked]) > 0).mean())
+            for a in range(self.num_actions):
+                number[elements, a] = moved[:, action == a].sum(axis=1)
+            asked = moved | (elements == own)[:, None]
+            which, row = np.nonzero(asked)
+            hits = known.number(image[asked], cluster[row]) > 0
+            total = asked.sum(axis=1)
+            found = np.bincount(which, hits, len(elements)) / np.maximum(total, 1)
+            share[elements] = np.where(total > 0, found, np.nan)
         return Screen(number * count // len(rows), share)
+
+    def _images_of(
+        self, elements: Int[np.ndarray, " k"], rows: Int[np.ndarray, " m"]
+    ) -> tuple[UInt64[np.ndarray, "k m"], UInt64[np.ndarray, "k m"]]:
+        """Codes of (T o, T o'); those of a short vocabulary are kept."""
+        if self.vocabulary.size > LONG_LIST:
+            return self._before.of_many(elements, rows), self._after.of_many(elements, rows)
+        pairs = [self._codes(int(g)) for g in elements]
+        return np.stack([pair[0] for pair in pairs]), np.stack([pair[1] for pair in pairs])
 
     @property
     def trivial(self) -> Bool[np.ndarray, " g"]:

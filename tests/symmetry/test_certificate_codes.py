@@ -145,7 +145,7 @@ def test_long_lists_are_screened_on_a_thinned_sample():
 
 @pytest.mark.parametrize("at_once", [1, 700, 2**20])
 def test_codes_of_blocks_do_not_depend_on_how_many_are_made_at_once(at_once, monkeypatch):
-    monkeypatch.setattr(codes, "_CACHED", at_once)
+    monkeypatch.setattr(codes, "_AT_ONCE", at_once)
     layout = Layout((6, 4, 5), (3, 2, 5))
     pictures = np.random.default_rng(0).integers(0, 256, (30, 6, 4, 5)).astype(np.uint8)
     rows = np.stack([np.asarray(layout.split(one)) for one in pictures])

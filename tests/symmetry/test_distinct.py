@@ -61,6 +61,10 @@ def test_codes_of_images_are_the_same(vocabulary):
                 if isinstance(vocabulary.transforms, BlockGather):
                     np.testing.assert_array_equal(found.blocks(rows), codes.blocks(rows))
     np.testing.assert_array_equal(first.beside(after).of(0), plain[1].of(0))
+    elements, rows = np.arange(vocabulary.size), np.array([5, 0, 39])
+    for codes in (plain[0], first):
+        expected = [plain[0].of(int(g), rows) for g in elements]
+        np.testing.assert_array_equal(codes.of_many(elements, rows), expected)
 
 
 WORLDS = {probe.vocabulary: probe for probe in (*traps(), *planted())}
