@@ -174,6 +174,7 @@ def tests(rows, candidate):
         groups[group_of(row)].append(row)
     found = []
     for members in groups.values():
+        members.sort(key=lambda row: row.get("report") is not None)
         ours = next((row for row in members if row["method"] == candidate), None)
         for other in members if ours is not None else ():
             if other is not ours and paired(ours, other, "training")[0]:
@@ -197,6 +198,7 @@ def compared(ours, other):
         "steps": ours["steps"],
         "candidate": ours["method"],
         "other": other["method"],
+        "other_report": other.get("report"),
         "seeds": len(first),
         "difference": result.difference,
         "p": result.p_value,
@@ -225,6 +227,13 @@ def jobs_of(store, labels):
     ]
 
 
+def reports_of(store):
+    """The report of every job that a suite of the store names; None for the main one."""
+    files = sorted((store.root / "suites").glob("*.json"))
+    jobs = [job for file in files for job in read_json(file, "store")["jobs"]]
+    return {job["key"]: None if job["report"] == "report" else job["report"] for job in jobs}
+
+
 def main():
     """Read the store, write the file, print the table."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -248,11 +257,17 @@ def main():
         for label, key in jobs_of(store, options.labels)
         if complete(store, key, options.until)
     ]
+    earlier = [
+        row
+        for file in options.earlier
+        for row in json.loads(file.read_text(encoding="utf-8"))["rows"]
+    ]
+    reports = reports_of(store)
+    for row in rows + earlier:
+        if row["key"] in reports:
+            row["report"] = reports[row["key"]]
     measured = {place_of(row) for row in rows}
-    for file in options.earlier:
-        earlier = json.loads(file.read_text(encoding="utf-8"))["rows"]
-        rows += [row for row in earlier if place_of(row) not in measured]
-    rows = joined(rows)
+    rows = joined(rows + [row for row in earlier if place_of(row) not in measured])
     found = [test for candidate in options.candidate for test in tests(rows, candidate)]
     options.out.write_text(
         json.dumps({"about": __doc__.split("\n")[0], "tests": found, "rows": rows}) + "\n"
