@@ -50,12 +50,13 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def to_arrays(state: PyTree) -> dict[str, np.ndarray]:
-    """Every leaf by its path; random keys as their raw words."""
+    """Every leaf by its path, not copied where it lies in the host's memory; random keys as their
+    raw words."""
     arrays = {}
     for path, leaf in jax.tree_util.tree_leaves_with_path(state):
         if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             leaf = jax.random.key_data(leaf)
-        arrays[jax.tree_util.keystr(path)] = np.array(leaf, order="C")
+        arrays[jax.tree_util.keystr(path)] = np.asarray(leaf, order="C")
     return arrays
 
 
