@@ -150,9 +150,14 @@ def whole(parts):
     if "threshold" in row:
         row["reached"] = sum(part["reached"] for part in parts)
         row["mean_curve_reaches"] = first_above(row["curve_steps"], means, row["threshold"])
-    kept = ("key", "commit", "command", "first_seed", "seeds")
-    row["parts"] = [{name: part[name] for name in kept} for part in parts]
+    row["parts"] = [made for part in parts for made in parts_of(part)]
     return row
+
+
+def parts_of(row):
+    """What made a row: its own parts where it was joined before, else itself."""
+    kept = ("key", "commit", "command", "first_seed", "seeds")
+    return row.get("parts") or [{name: row[name] for name in kept}]
 
 
 def by_seed(row, name):

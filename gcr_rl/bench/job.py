@@ -37,8 +37,8 @@ class Job:
         config = self.config
         options = ", ".join(f"{name}={value}" for name, value in sorted(config.env.items()))
         task = f"{config.task} ({options})" if options else config.task
-        count = len(config.seeds)
-        seeds = f"seed {config.seeds[0]}" if count == 1 else f"{count} seeds"
+        first, count = config.seeds[0], len(config.seeds)
+        seeds = f"seed {first}" if count == 1 else f"{count} seeds" + f" from {first}" * (first > 0)
         return f"{config.method} on {task}, {seeds}, {config.steps:,} steps"
 
     @property

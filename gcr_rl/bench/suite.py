@@ -4,9 +4,11 @@ An experiment is tasks x environment options x methods, with seeds, steps and ov
 tables `smoke` and `cpu` change fields for those scales; `full` is the experiment as written.
 """
 
+import dataclasses
 import fnmatch
 import itertools
 import re
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,13 +120,7 @@ def _expand(where: str, table: Mapping[str, Any]) -> list[Job]:
         raise InputError(f"{where}.skip", skip, "true or false")
     if skip:
         return []
-    first = as_count(f"{where}.first_seed", table.get("first_seed", 0), least=0)
-    count = as_count(f"{where}.seeds", table.get("seeds"))
-    if first + count > FIRST_TUNING_SEED:
-        raise InputError(
-            f"{where}.seeds", f"{first} to {first + count - 1}",
-            f"seeds below {FIRST_TUNING_SEED}: those from there on are for tuning",
-        )  # fmt: skip
+    portions = _portions(where, table)
     report = as_text(f"{where}.report", table.get("report", "report"))
     if not re.fullmatch(r"[A-Za-z0-9_-]+", report):
         raise InputError(f"{where}.report", report, "letters, digits, - and _: it names a folder")
@@ -137,10 +133,28 @@ def _expand(where: str, table: Mapping[str, Any]) -> list[Job]:
     for task in _named(f"{where}.tasks", table.get("tasks"), envs.TASKS):
         steps = _steps_of(where, table.get("steps"), task)
         for options in _grid(as_table(f"{where}.env", table.get("env", {}))):
-            for method in methods:
-                changes = {**overrides, "seeds": tuple(range(first, first + count))} | steps
+            for method, seeds in itertools.product(methods, portions):
+                changes = {**overrides, "seeds": seeds} | steps
                 jobs.append(Job(_resolve(where, task, method, options, changes), report))
     return jobs
+
+
+def _portions(where: str, table: Mapping[str, Any]) -> list[tuple[int, ...]]:
+    """The seeds of every job: `seeds` of them from `first_seed` on, or from each of a list."""
+    count = as_count(f"{where}.seeds", table.get("seeds"))
+    firsts = table.get("first_seed", 0)
+    portions = []
+    for first in firsts if isinstance(firsts, list) else [firsts]:
+        as_count(f"{where}.first_seed", first, least=0)
+        if first + count > FIRST_TUNING_SEED:
+            raise InputError(
+                f"{where}.seeds", f"{first} to {first + count - 1}",
+                f"seeds below {FIRST_TUNING_SEED}: those from there on are for tuning",
+            )  # fmt: skip
+        portions.append(tuple(range(first, first + count)))
+    if not portions:
+        raise InputError(f"{where}.first_seed", firsts, "a whole number, or one or more of them")
+    return portions
 
 
 def _named(where: str, value: object, known: Iterable[str]) -> list[str]:
@@ -196,14 +210,22 @@ def _typed(task: envs.Task, name: str, value: Any) -> Any:
 
 
 def _check_reports(path: Path, jobs: Iterable[Job]) -> None:
-    """A report shows a method once per task and options; another variant needs another report."""
-    seen: dict[tuple[str, str, str, str], Job] = {}
+    """A report joins a method's seeds per task and options; another variant needs another one."""
+    seen: dict[tuple[str, str, str, str], list[Job]] = defaultdict(list)
     for job in jobs:
         config = job.config
         place = (job.report, config.task, str(sorted(config.env.items())), config.method)
-        if place in seen:
-            raise InputError(
-                f"{path}: {job.report}", f"{seen[place].name}, and {job.name}",
-                "one variant of a method per task in a report (name another with `report`)",
-            )  # fmt: skip
-        seen[place] = job
+        for other in seen[place]:
+            if not _follows(config, other.config):
+                raise InputError(
+                    f"{path}: {job.report}", f"{other.name}, and {job.name}",
+                    "one variant of a method per task in a report (name another with `report`)",
+                )  # fmt: skip
+        seen[place].append(job)
+
+
+def _follows(config: Config, other: Config) -> bool:
+    """Whether two configurations are one with different seeds, none in both."""
+    return dataclasses.replace(config, seeds=other.seeds) == other and set(
+        config.seeds
+    ).isdisjoint(other.seeds)

@@ -114,6 +114,16 @@ def test_a_suite_is_the_product_of_its_lists(tmp_path):
     assert probe == preset("Probe-TwoState", "ddqn", {"seeds": (5, 6)})
 
 
+def test_a_list_of_first_seeds_is_a_job_for_each_in_one_report(tmp_path):
+    listed = SMALL.replace("seeds = 2", "seeds = 2\nfirst_seed = [0, 4]")
+    jobs = load_suite(suite_file(tmp_path, listed)).jobs
+    assert [job.config.seeds for job in jobs] == [(0, 1), (4, 5)]
+    assert {job.report for job in jobs} == {"report"}
+    assert [job.name.split(", ")[1] for job in jobs] == ["2 seeds", "2 seeds from 4"]
+    alone = load_suite(suite_file(tmp_path, SMALL.replace("seeds = 2", "seeds = 2\nfirst_seed = 4")))
+    assert alone.jobs[0].key == jobs[1].key
+
+
 def test_scales_change_an_experiment_and_join_its_tables(tmp_path):
     file = suite_file(tmp_path, EXPERIMENT)
     smoke = [j.config for j in load_suite(file, "smoke").jobs if j.config.env.get("eta") == 0.1]
@@ -167,6 +177,11 @@ seeds = 2
         (("[[experiment]]", "[experiment]"), "one or more"),
         (("seeds = 2", "seeds = "), "a readable TOML file"),
         (("seeds = 2", "seeds = 2" + SMALL.replace("seeds = 2", "seeds = 3")), "one variant"),
+        (("seeds = 2", f"seeds = 2{SMALL}first_seed = 2\nsteps = 5_000"), "one variant"),
+        (("seeds = 2", "seeds = 2\nfirst_seed = []"), "first_seed: got []"),
+        (("seeds = 2", "seeds = 2\nfirst_seed = [0, 1]"), "one variant"),
+        (("seeds = 2", "seeds = 2\nfirst_seed = [0, -1]"), "first_seed: got -1"),
+        (("seeds = 2", "seeds = 2\nfirst_seed = [0, 999]"), "seeds below 1000"),
     ],
 )
 def test_a_bad_suite_is_refused_in_one_line(tmp_path, change, complaint):
