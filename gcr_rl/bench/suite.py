@@ -226,6 +226,5 @@ def _check_reports(path: Path, jobs: Iterable[Job]) -> None:
 
 def _follows(config: Config, other: Config) -> bool:
     """Whether two configurations are one with different seeds, none in both."""
-    return dataclasses.replace(config, seeds=other.seeds) == other and set(
-        config.seeds
-    ).isdisjoint(other.seeds)
+    same = dataclasses.replace(config, seeds=other.seeds) == other
+    return same and not set(config.seeds) & set(other.seeds)

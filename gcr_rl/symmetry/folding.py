@@ -3,7 +3,7 @@
 Let V = C2^k be a subgroup of commuting involutions and c run over its right cosets, so that
 every element is T_v T_c. On the V-orbits m of the blocks, with the real characters χ of V,
 
-    y_χ[c, m] = (1/|V|) sum_u χ(u) (T_u T_c o)[m],    W_χ[m] = sum_u χ(u) W[u m] / |Stab(m)|,
+    y_χ[c, m] = sum_u χ(u) (T_u T_c o)[m],    W_χ[m] = sum_u χ(u) W[u m] / (|V| |Stab(m)|),
     W T_v T_c o = sum_χ χ(v) W_χ y_χ[c],
 
 so |V| images cost one product instead of |V|: two instead of eight for D4 on a square.
@@ -13,12 +13,17 @@ from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from gcr_rl.symmetry.transforms import BlockGather
 from gcr_rl.symmetry.vocabulary import Vocabulary
+
+
+_BYTES = 128
+"""So many bytes add up to less than the largest number of 16 bits."""
 
 
 class LinearFirst(eqx.Module):
@@ -39,28 +44,62 @@ class LinearFirst(eqx.Module):
 class Fold(eqx.Module):
     """The index tables of the sums above, for one vocabulary."""
 
-    points: Int[Array, "cosets v orbits"]
-    """(T_v T_c o)[m] = o[points[c, v, m]]."""
+    points: Int[Array, "v cosets orbits"]
+    """(T_v T_c o)[m] = o[points[v, c, m]]."""
     columns: Int[Array, "v orbits"]
     """u m: the block that T_u reads at m."""
     multiplicity: Float[Array, " orbits"]
-    """1 / |Stab(m)|."""
+    """1 / (|V| |Stab(m)|)."""
+    source: Int[Array, " blocks"]
+    """Where block j stands among ``columns``, once for each block."""
     place: Int[Array, " g"]
     """Where element g of the vocabulary stands in the order (v, c)."""
 
     def images(
-        self, weight: Float[Array, "hidden inputs"], rows: Float[Array, "blocks width"]
+        self, weight: Float[Array, "hidden inputs"], rows: Shaped[Array, "blocks width"]
     ) -> Float[Array, "g hidden"]:
-        """weight @ ravel(T_g o) for every element g of the vocabulary, ``rows`` being o."""
-        hidden, (cosets, order, _) = weight.shape[0], self.points.shape
+        """weight @ ravel(T_g o) for every element g of the vocabulary, ``rows`` being o, in the
+        order (v, c): element g is at ``place[g]``."""
+        hidden, (order, cosets, _) = weight.shape[0], self.points.shape
         weight_rows = weight.T.reshape(*rows.shape, hidden)
-        columns = weight_rows[self.columns] * self.multiplicity[:, None, None]
-        folded_weight = _characters_sum(columns).reshape(order, -1, hidden)
-        values = jnp.swapaxes(rows[self.points], 0, 1)
-        folded = _characters_sum(values).reshape(order, cosets, -1) / order
-        product = jnp.einsum("xcn,xnh->xch", folded, folded_weight)
-        images = _characters_sum(product).reshape(order * cosets, hidden)
-        return images[self.place]
+        folded_weight = _folded(weight_rows, self.columns, self.multiplicity, self.source)
+        # Bytes are read and added as whole numbers: less to move, and exact.
+        exact = jnp.int16 if rows.dtype == jnp.uint8 and order <= _BYTES else weight.dtype
+        values = _characters_sum(rows[self.points].astype(exact)).astype(weight.dtype)
+        product = jnp.einsum(
+            "xcn,xnh->xch",
+            values.reshape(order, cosets, -1),
+            folded_weight.reshape(order, -1, hidden),
+        )
+        return _characters_sum(product).reshape(order * cosets, hidden)
+
+
+@jax.custom_vjp
+def _folded(
+    weight_rows: Float[Array, "blocks width hidden"],
+    columns: Int[Array, "v orbits"],
+    multiplicity: Float[Array, " orbits"],
+    source: Int[Array, " blocks"],
+) -> Float[Array, "v orbits width hidden"]:
+    """W_χ[m].
+
+    Backwards a gather and not the scatter that the gather's own transpose is: y_χ[m] = 0 unless
+    χ is 1 on Stab(m), so sum_χ χ(u) dW_χ[m] is the same for every u that leads to one block, and
+    the |Stab(m)| of them over |Stab(m)| are any one of them.
+    """
+    return _characters_sum(weight_rows[columns] * multiplicity[:, None, None])
+
+
+def _folded_forward(weight_rows: Any, columns: Any, multiplicity: Any, source: Any) -> Any:
+    return _folded(weight_rows, columns, multiplicity, source), source
+
+
+def _folded_backward(source: Any, change: Any) -> tuple[Any, None, None, None]:
+    spread = _characters_sum(change) / len(change)
+    return spread.reshape(-1, *spread.shape[2:])[source], None, None, None
+
+
+_folded.defvjp(_folded_forward, _folded_backward)
 
 
 def _characters_sum(values: Float[Array, "v ..."]) -> Float[Array, "v ..."]:
@@ -90,9 +129,10 @@ def make_fold(vocabulary: Vocabulary) -> Fold | None:
     orbits = np.flatnonzero(index[subgroup].min(axis=0) == np.arange(index.shape[1]))
     columns = index[subgroup][:, orbits]
     return Fold(
-        jnp.asarray(index[products][:, :, orbits]),
+        jnp.asarray(np.swapaxes(index[products][:, :, orbits], 0, 1)),
         jnp.asarray(columns),
-        jnp.asarray(1.0 / (columns == orbits).sum(axis=0), jnp.float32),
+        jnp.asarray(1.0 / len(subgroup) / (columns == orbits).sum(axis=0), jnp.float32),
+        jnp.asarray(np.unique(columns, return_index=True)[1], jnp.int32),
         jnp.asarray(np.argsort(products.T.ravel()), jnp.int32),
     )
 

@@ -38,10 +38,12 @@ def reynolds(q_fn: QFunction, group: Group) -> QFunction:
 
     def averaged(observation: Observation) -> Float[Array, " actions"]:
         check_observation(observation, group.transforms.shape)
-        values = _values_on_orbit(q_fn, group, jnp.asarray(observation))
+        values, place = _values_on_orbit(q_fn, group, jnp.asarray(observation))
         _check_actions(values, group)
         weights = group.valid.astype(values.dtype) / group.order.astype(values.dtype)
-        return jnp.einsum("gab,gb->a", weights[:, None, None] * _pullback(group), values)
+        terms = weights[:, None, None] * _pullback(group)
+        mean = jnp.tensordot(jax.nn.one_hot(place, len(values), axis=0), terms, axes=1)
+        return jnp.einsum("iab,ib->a", mean, values)
 
     return averaged
 
@@ -102,9 +104,9 @@ def equivariance_loss(
 
     Unbatched; :func:`normalised_equivariance` joins a batch. No gradient goes through α.
     """
-    values = _values_on_orbit(q_fn, group, observation)
+    values, place = _values_on_orbit(q_fn, group, observation)
     _check_actions(values, group)
-    residual = q_fn(observation) - jnp.einsum("gab,gb->ga", _pullback(group), values)
+    residual = q_fn(observation) - jnp.einsum("gab,gb->ga", _pullback(group), values[place])
     weights = group.valid.astype(values.dtype)
     if alpha is not None:
         weights = weights * lax.stop_gradient(alpha)
@@ -165,20 +167,25 @@ def _first_equal(*keys: Int[Array, " batch"]) -> Int[Array, " batch"]:
 
 def _values_on_orbit(
     q_fn: QFunction, group: Group, observation: Observation
-) -> Float[Array, "g actions"]:
-    """q(T_g o, .) for every g."""
+) -> tuple[Float[Array, "images actions"], Int[Array, " g"]]:
+    """q(T_g o, .) for every g, and the place of g among them.
+
+    Putting them in the group's order would gather hidden layers, and a gather's gradient scatters.
+    """
     fold = group.fold
-    transforms = group.transforms
+    transforms, in_order = group.transforms, jnp.arange(group.capacity)
     if (
         isinstance(q_fn, LinearFirst)
         and fold is not None
         and isinstance(transforms, BlockGather)
-        and group.capacity > fold.points.shape[0]
+        and group.capacity > fold.points.shape[1]
     ):
-        rows = transforms.layout.split(observation).astype(q_fn.weight.dtype) * q_fn.scale
-        hidden = fold.images(q_fn.weight, rows)[group.element] + q_fn.bias
-        return jax.vmap(q_fn.rest)(hidden)
-    return jax.vmap(q_fn)(transforms.all(observation))
+        hidden = fold.images(q_fn.weight, transforms.layout.split(observation)) * q_fn.scale
+        place = fold.place[group.element]
+        if group.capacity < len(hidden):
+            hidden, place = hidden[place], in_order
+        return jax.vmap(q_fn.rest)(hidden + q_fn.bias), place
+    return jax.vmap(q_fn)(transforms.all(observation)), in_order
 
 
 def _pullback(group: Group) -> Float[Array, "g actions actions"]:

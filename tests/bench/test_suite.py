@@ -120,8 +120,8 @@ def test_a_list_of_first_seeds_is_a_job_for_each_in_one_report(tmp_path):
     assert [job.config.seeds for job in jobs] == [(0, 1), (4, 5)]
     assert {job.report for job in jobs} == {"report"}
     assert [job.name.split(", ")[1] for job in jobs] == ["2 seeds", "2 seeds from 4"]
-    alone = load_suite(suite_file(tmp_path, SMALL.replace("seeds = 2", "seeds = 2\nfirst_seed = 4")))
-    assert alone.jobs[0].key == jobs[1].key
+    later = SMALL.replace("seeds = 2", "seeds = 2\nfirst_seed = 4")
+    assert load_suite(suite_file(tmp_path, later)).jobs[0].key == jobs[1].key
 
 
 def test_scales_change_an_experiment_and_join_its_tables(tmp_path):

@@ -143,7 +143,7 @@ def shown(q):
 @pytest.mark.parametrize("elements", [(1, 4), (2, 4), (1,), (6,), ()])
 def test_the_shared_first_layer_equals_the_plain_one(elements):
     group = generate(GRID, {g: RELABEL[g] for g in elements}, num_actions=4, capacity=8)
-    assert group.fold is not None and group.fold.points.shape[:2] == (2, 4)
+    assert group.fold is not None and group.fold.points.shape[:2] == (4, 2)
     q = network("mlp", scale=1 / 3)
     o = jnp.asarray(RNG.integers(0, 4, SHAPE), jnp.uint8)
     np.testing.assert_allclose(shown(q)(o), q(o), atol=1e-6)
