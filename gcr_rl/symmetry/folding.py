@@ -21,7 +21,6 @@ from jaxtyping import Array, Float, Int, Shaped
 from gcr_rl.symmetry.transforms import BlockGather
 from gcr_rl.symmetry.vocabulary import Vocabulary
 
-
 _BYTES = 128
 """So many bytes add up to less than the largest number of 16 bits."""
 
