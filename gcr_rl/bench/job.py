@@ -38,7 +38,8 @@ class Job:
         options = ", ".join(f"{name}={value}" for name, value in sorted(config.env.items()))
         task = f"{config.task} ({options})" if options else config.task
         first, count = config.seeds[0], len(config.seeds)
-        seeds = f"seed {first}" if count == 1 else f"{count} seeds" + f" from {first}" * (first > 0)
+        start = f" from {first}" if first else ""
+        seeds = f"seed {first}" if count == 1 else f"{count} seeds{start}"
         return f"{config.method} on {task}, {seeds}, {config.steps:,} steps"
 
     @property

@@ -63,8 +63,9 @@ class Fold(eqx.Module):
         weight_rows = weight.T.reshape(*rows.shape, hidden)
         folded_weight = _folded(weight_rows, self.columns, self.multiplicity, self.source)
         # Bytes are read and added as whole numbers: less to move, and exact.
-        exact = jnp.int16 if rows.dtype == jnp.uint8 and order <= _BYTES else weight.dtype
-        values = _characters_sum(rows[self.points].astype(exact)).astype(weight.dtype)
+        in_bytes = rows.dtype == jnp.uint8 and order <= _BYTES
+        read = rows[self.points].astype(jnp.int16 if in_bytes else weight.dtype)
+        values = _characters_sum(read).astype(weight.dtype)
         product = jnp.einsum(
             "xcn,xnh->xch",
             values.reshape(order, cosets, -1),
